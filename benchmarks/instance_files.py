@@ -19,6 +19,7 @@ import numpy as np
 import panda_mdp as pm
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import FileFormatError
+from panda_mdp.table.bound import Multipliers
 
 FOLDER = Path(__file__).resolve().parent / "instances"
 FORMAT, VERSION = "panda-mdp instance", 1
@@ -95,9 +96,8 @@ def read_weights(path: Path, problem: pm.Problem) -> np.ndarray:
     return np.asarray(weights)
 
 
-def read_bound(path: Path, problem: pm.Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (E, 2) and multipliers (E, m) of a bound that somebody sent; several entries for one
-    constraint add up."""
+def read_bound(path: Path, problem: pm.Problem) -> Multipliers:
+    """The multipliers of a bound that somebody sent; several entries for one constraint add up."""
     arrays = read_arrays(path, ("x", "x2", "y", "multiplier"))
     lengths = {array.shape for array in arrays.values()}
     if len(lengths) != 1 or len(next(iter(lengths))) != 1:
@@ -119,25 +119,22 @@ def read_bound(path: Path, problem: pm.Problem) -> tuple[np.ndarray, np.ndarray]
         raise FileFormatError(msg)
     x, x2, y = columns
     codes, place = np.unique(x * size + x2, return_inverse=True)
-    dense = np.zeros((len(codes), outputs))
-    np.add.at(dense, (place, y), values)
-    return np.stack([codes // size, codes % size], axis=1), dense
+    return Multipliers.listed(np.stack([codes // size, codes % size], axis=1), place, y, values)
 
 
-def write_bound(path: Path, pairs: np.ndarray, multipliers: np.ndarray) -> None:
+def write_bound(path: Path, multipliers: Multipliers) -> None:
     """The entries that are not 0, in order."""
-    row, y = np.nonzero(multipliers)
-    order = np.lexsort((y, pairs[row, 1], pairs[row, 0]))
-    row, y = row[order], y[order]
-    largest = int(pairs.max(initial=0))
-    small = np.uint16 if max(largest, multipliers.shape[1]) < 1 << 16 else np.uint32
+    (x, x2), y = multipliers.pairs[multipliers.owner].T, multipliers.columns
+    order = np.lexsort((y, x2, x))
+    largest = max(int(part.max(initial=0)) for part in (x, x2, y))
+    small = np.uint16 if largest < 1 << 16 else np.uint32
     with atomic_file(path) as stream:
         np.savez_compressed(
             stream,
-            x=pairs[row, 0].astype(small),
-            x2=pairs[row, 1].astype(small),
-            y=y.astype(small),
-            multiplier=multipliers[row, y].astype(np.float32),
+            x=x[order].astype(small),
+            x2=x2[order].astype(small),
+            y=y[order].astype(small),
+            multiplier=multipliers.values[order].astype(np.float32),
         )
 
 

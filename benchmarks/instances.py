@@ -16,8 +16,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import PandaError, PrivacyError
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL, check_weights
-from panda_mdp.table import bound as bounds
+from panda_mdp.table.bound import Multipliers, Proved
 
 DOCS = FOLDER.parent.parent / "docs" / "instances.md"
 BEGIN, END = "<!-- leaderboard: begin -->", "<!-- leaderboard: end -->"
@@ -107,8 +106,7 @@ def judge(problem: pm.Problem, table: Path | None, bound: Path | None) -> Verdic
             raise PrivacyError(msg)
         loss, epsilon = exact_loss(problem, weights), audit.epsilon
     if bound is not None:
-        pairs, multipliers = read_bound(bound, problem)
-        least = bounds.dual_bound(problem, pairs, multipliers, allowance=2.0)
+        least = Proved(problem, read_bound(bound, problem)).value
     return Verdict(loss, epsilon, least)
 
 
@@ -156,7 +154,7 @@ def run_command(options: argparse.Namespace) -> int:
         short.save(out / entry["table"], losses=False)
     if proof is not None:
         entry["bound"] = f"{stem}.bound.npz"
-        write_bound(out / entry["bound"], *thinned(problem, proof, GIVE_AWAY * options.gap))
+        write_bound(out / entry["bound"], thinned(proof, GIVE_AWAY * options.gap))
     verdict = judge(problem, out / entry["table"], out / entry["bound"] if proof else None)
     record(out / "entries.json", entry)
     if out == FOLDER:
@@ -165,30 +163,25 @@ def run_command(options: argparse.Namespace) -> int:
     return 0
 
 
-Solved = tuple[pm.Mechanism, bounds.BoundProof | None, str]
+Solved = tuple[pm.Mechanism, Proved | None, str]
 
 
 def by_optimal(problem: pm.Problem, options: argparse.Namespace) -> Solved:
-    """`optimal` with the multipliers of its bound, however many they are."""
+    """`optimal` with the multipliers of its bound."""
     backend = "auto" if problem.size <= 64 else "cpu"
-    limits = {"gap": options.gap, "time_limit": options.limit}
-    mechanism = with_proof(lambda: pm.optimal(problem, backend=backend, **limits))
-    return mechanism, mechanism.proof, f"optimal, gap {options.gap:g} asked for"
+    mechanism = pm.optimal(problem, backend=backend, gap=options.gap, time_limit=options.limit)
+    return mechanism, proof_of(mechanism), f"optimal, gap {options.gap:g} asked for"
 
 
 def by_highs(problem: pm.Problem, options: argparse.Namespace) -> Solved:
     """HiGHS on the LP of the constraint graph, closed over all pairs."""
-    mechanism = with_proof(lambda: pm.solve_lp(problem, time_limit=options.limit))
-    return mechanism, mechanism.proof, "HiGHS, interior point, closed over all pairs"
+    mechanism = pm.solve_lp(problem, time_limit=options.limit)
+    return mechanism, proof_of(mechanism), "HiGHS, interior point, closed over all pairs"
 
 
-def with_proof(solve: Callable[[], pm.Mechanism]) -> pm.Mechanism:
-    """A table with its proof, which files of the library leave out where it is long."""
-    most, bounds.MOST_MULTIPLIERS = bounds.MOST_MULTIPLIERS, 1 << 24
-    try:
-        return solve()
-    finally:
-        bounds.MOST_MULTIPLIERS = most
+def proof_of(mechanism: pm.Mechanism) -> Proved | None:
+    """The proof of a table's bound, where there is one."""
+    return mechanism.bound if isinstance(mechanism.bound, Proved) else None
 
 
 def by_cupdlpx(problem: pm.Problem, options: argparse.Namespace) -> Solved:
@@ -201,7 +194,7 @@ def by_cupdlpx(problem: pm.Problem, options: argparse.Namespace) -> Solved:
     mechanism = closed(problem, lp.table(solution))
     multipliers = lp.multipliers(prices).reshape(-1, problem.outputs_count)
     pairs = np.concatenate([lp.graph.ends, lp.graph.ends[:, ::-1]])
-    proof = bounds.BoundProof(problem, pairs, multipliers)
+    proof = Proved(problem, Multipliers.of(pairs, multipliers))
     return mechanism, proof, f"cuPDLPx 0.3.0 at {options.gap:g}, closed over all pairs"
 
 
@@ -218,33 +211,28 @@ METHODS = {
 }
 
 
-def thinned(
-    problem: pm.Problem, proof: bounds.BoundProof, give_away: float
-) -> tuple[np.ndarray, np.ndarray]:
+def thinned(proof: Proved, give_away: float) -> Multipliers:
     """Fewer and shorter multipliers that prove nearly the same: any that are not negative prove
     something. Rounded down to a few binary digits; then the smallest go, as many as may.
 
     `give_away` is the share of the bound that each of the two may cost.
     """
-    pairs, full, least = proof.pairs, proof.multipliers, proof.value
-    share, power = np.frexp(full)
-    best = full
+    full, best = proof.multipliers, proof
+    share, power = np.frexp(full.values)
     for bits in (BITS, BITS + 2, BITS + 5, 23):
         short = np.ldexp(np.floor(share * 2.0**bits) / 2.0**bits, power).astype(np.float32)
-        short = short.astype(np.float64)
-        if bounds.dual_bound(problem, pairs, short, allowance=2.0) < least * (1 - give_away):
-            continue
-        best = short
-        break
-    least = bounds.dual_bound(problem, pairs, best, allowance=2.0)
-    scale = least / problem.size
-    for drop in (3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-7):
-        fewer = np.where(best < drop * scale, 0.0, best)
-        if bounds.dual_bound(problem, pairs, fewer, allowance=2.0) >= least * (1 - give_away):
-            best = fewer
+        made = Proved(proof.problem, replace(full, values=short.astype(np.float64)))
+        if made.value >= proof.value * (1 - give_away):
+            best = made
             break
-    used = (best > 0).any(axis=1)
-    return pairs[used], best[used]
+    least, kept = best.value, best.multipliers
+    for drop in (3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-7):
+        some = kept.values >= drop * least / proof.problem.size
+        parts = kept.owner[some], kept.columns[some], kept.values[some]
+        fewer = Proved(proof.problem, Multipliers.listed(kept.pairs, *parts))
+        if fewer.value >= least * (1 - give_away):
+            return fewer.multipliers
+    return kept
 
 
 def record(path: Path, entry: dict[str, Any]) -> None:

@@ -114,7 +114,7 @@ def closed(
         Closure(problem.domain), np.nan_to_num(np.maximum(table, 0.0)), problem.epsilon
     )
     clock("repair")
-    mechanism = release(problem, repaired.matrix, method="foreign", lower_bound=bound)
+    mechanism = release(problem, repaired.matrix, method="foreign", bound=bound)
     clock("audit")
     return mechanism
 

@@ -23,12 +23,13 @@ ROUNDING = Fraction(1, 10**9)  # a stated bound, and the triangle inequality of 
 UP = 1 + Fraction(1, 1 << 45)  # float64, in which a bound was computed, may have rounded up by less
 ARRAYS = {"haversine": ["lat", "lon"], "matrix": ["distances"]}
 ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"]}
-REAL = "lat lon output_lat output_lon vectors distances prior loss bound_multipliers mesh_area"
-WHOLE = "nodes outputs bound_pairs weights floor starts columns values order mesh_vertices "
-WHOLE += "mesh_inside centres centre_weights outside_weights candidates anchor_rows"
+REAL = "lat lon output_lat output_lon vectors distances prior loss mesh_area"
+BOUND = ["bound_pairs", "bound_starts", "bound_columns", "bound_multipliers"]
+WHOLE = "nodes outputs weights floor starts columns values order mesh_vertices mesh_inside centres "
+WHOLE += "centre_weights outside_weights candidates anchor_rows " + " ".join(BOUND[:3])
 CODINGS = dict.fromkeys(REAL.split(), ("degrees", "float64")) | {"blocks": ("blocks",)}
-CODINGS |= dict.fromkeys(WHOLE.split(), ("integers", "int64"))
-KEYS = {"format", "version", "sections", "epsilon", "domain", "outputs", "loss", "notes"}
+CODINGS |= dict.fromkeys(WHOLE.split(), ("integers", "int64")) | {BOUND[3]: ("leading",)}
+KEYS = {*"format version features sections epsilon domain outputs loss notes".split()}
 NOTES = "method library date prior_source stages details lower_bound loss"
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
 PI = (PI * 10**7 + 4211706 << (P + 64)) // 10**98  # off by less than one unit of P + 64 bits
@@ -47,7 +48,6 @@ def shift(n, bits):  # floor(n 2^bits)
 def dyadic(x):  # a finite float as n 2^e, exactly, e <= 0
     n, d = x.as_integer_ratio()
     return n, 1 - d.bit_length()
-
 def rows(flat, width):
     return [flat[i : i + width] for i in range(0, len(flat), width)]
 def whole(flat, count):  # floats as rows of integers over one power of two, and its exponent
@@ -189,6 +189,9 @@ class File:
         if part.coding in ("int64", "float64"):
             plain = self.inflate(part.data, 8 * part.size)
             values = struct.unpack(f"<{part.size}{'qd'[part.coding == 'float64']}", plain)
+        elif part.coding == "leading":  # the first bytes of every number, the others are 0
+            planes = self.columns(self.inflate(part.data, 1 + 8 * part.size), part.size)
+            values = struct.unpack(f">{part.size}d", b"".join(v.ljust(8, b"\0") for v in planes))
         else:
             steps = self.planes(self.inflate(part.data, 1 + 8 * part.size), part.size)
             values = (*accumulate(steps),)
@@ -202,10 +205,12 @@ class File:
         plain = reader.decompress(data, most + 1)
         need(reader.eof and not reader.unused_data and len(plain) <= most, "a wrong section")
         return plain
-    def planes(self, data, length):  # a width, the lowest bytes of all, the next of all, ...
+    def columns(self, data, length):  # a width, the first bytes of all numbers, the next, ...
         need(data and data[0] <= 8 and len(data) == 1 + data[0] * length, "a wrong section")
         parts = [data[1 + k * length : 1 + (k + 1) * length] for k in range(data[0])]
-        folded = [int.from_bytes(part, "little") for part in zip(*parts)] or [0] * length
+        return [bytes(part) for part in zip(*parts)] or [b""] * length
+    def planes(self, data, length):
+        folded = [int.from_bytes(part, "little") for part in self.columns(data, length)]
         return [-(u >> 1) - 1 if u & 1 else u >> 1 for u in folded]
     def block(self, data, n, floors):
         m = len(floors)
@@ -238,7 +243,8 @@ def read(data):
     """The table of a file: its form, and that every section is the one that is due."""
     table = File(data)
     claims, domain, notes = table.claims, table.claims["domain"], table.claims["notes"]
-    need({*claims} - {"mesh", "selection"} == KEYS, "another header")
+    features = [name for name in ("mesh", "selection") if name in claims]
+    need({*claims} == KEYS | {*features} and claims["features"] == features, "another header")
     fields = {*domain} == {"kind", "unit", "labels"} and {*claims["loss"]} == {"power", "unit"}
     fields &= {*claims["outputs"]} == {"kind", "labels"} and {*notes} == {*NOTES.split()}
     need(fields, "a field is missing, or another is there")
@@ -276,8 +282,7 @@ def read(data):
     if "selection" not in claims:
         table.rows = read_rows(table, k, m)
         if "bound_pairs" in table.parts:
-            pairs = len(table.take("bound_pairs", None, 2)) // 2
-            table.take("bound_multipliers", pairs, m)
+            read_proof(table, range(k), range(m))
     need(not table.parts, f"sections that do not belong to it: {sorted(table.parts)}")
     return table
 
@@ -301,6 +306,14 @@ def read_outputs(table):  # what may be reported, and how many
     count = len(labels) if kind == "labels" else count
     need(count, "no outputs")
     return count
+
+def read_proof(table, records, outputs):  # of a bound: pair e has multipliers from starts[e] on
+    ends, columns = table.take("bound_pairs", None, 2), table.take("bound_columns", None)
+    starts = table.take("bound_starts", len(ends) // 2 + 1)
+    multipliers = table.take("bound_multipliers", len(columns))
+    good = (starts[0], starts[-1]) == (0, len(columns)) and list(starts) == sorted(starts)
+    good &= {*ends} <= {*records} and {*columns} <= {*outputs} and min(multipliers, default=0) >= 0
+    need(good, "the proof of the bound names no record or output, or is negative")
 
 def read_rows(table, k, m):
     """The weights: an array, blocks, or what rows store over a floor."""
@@ -373,16 +386,14 @@ def lower_bound(table, metric, costs):
     """sum_x min_y [cost_xy + sum over pairs (x, .) of l_y - sum over pairs (., x) of g l_y].
     For all l >= 0 and g >= exp(epsilon d) no table that keeps epsilon loses less: to its loss add
     l_y (z_xy - g z_x'y) <= 0 for each pair (x, x') and output y, and use that rows sum to 1."""
-    (n, e), m = dyadic(table.epsilon), len(costs[0])
-    ends, multipliers = (table.values.get(f"bound_{s}", ()) for s in ("pairs", "multipliers"))
-    good = all(0 <= x < table.size for x in ends) and min(multipliers, default=0) >= 0
-    need(good, "the proof of the bound names no record, or a multiplier is negative")
-    for k, (x, x2) in enumerate(zip(ends[::2], ends[1::2])):
+    ends, starts, columns, multipliers = (table.values[name] for name in BOUND)
+    n, e = dyadic(table.epsilon)
+    for (x, x2), (start, end) in zip(zip(ends[::2], ends[1::2]), pairwise(starts)):
         t = 0 if x == x2 else metric.exponent(x, x2, n, e, above=True)
         if x == x2 or t >= 1 << (Q + 10):  # nothing, or too far: its multipliers are not used
             continue
         g = Fraction(exponential(t, True), 1 << Q)
-        for y, l in enumerate(map(Fraction, multipliers[k * m : (k + 1) * m])):
+        for y, l in zip(columns[start:end], map(Fraction, multipliers[start:end])):
             costs[x][y], costs[x2][y] = costs[x][y] + l, costs[x2][y] - g * l
     return sum(map(min, costs))
 

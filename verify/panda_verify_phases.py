@@ -28,7 +28,7 @@ ONE = 1 << Q
 EDGE = 46  # bits: distances that agree to so many are equal
 
 BALL = {"kind", "delta", "epsilon", "table_epsilon", "radius", "outside"}
-COINS = {"kind", "delta", "delta_selection", "decay", "alpha", "rate", "radius", "tail"}
+COINS = {"kind", "delta", "decay", "alpha", "rate", "radius", "tail"}
 
 def adapt(table, k, m):
     """Takes the sections of such a file; returns what proves it."""
@@ -45,8 +45,6 @@ def adapt(table, k, m):
     else:
         need(chosen["kind"] == "coins" and {*chosen} == COINS | {"neighbours"}, "another selection")
         number(chosen["neighbours"], 1)
-        whole = number(chosen["delta_selection"], 0, REAL) == 0
-        need(whole, "a share of delta for Phase I: `panda-mdp audit FILE` verifies it")
         table.take("anchor_rows", len(table.take("candidates", None)))
         table.rows = rows(table.take("weights", None, m), m)
     return prove_phases

@@ -25,10 +25,24 @@ let int64 z =
   need (Z.fits_int64 z) "a number beyond 64 bits";
   Z.to_int64 z
 
-let planes text count =
+let width_of text count =
   need (text <> "") "a wrong section";
   let width = Char.code text.[0] in
   need (width <= 8 && String.length text = 1 + (width * count)) "a wrong section";
+  width
+
+(* The first bytes of every number, the others are 0. *)
+let leading text count =
+  let width = width_of text count in
+  Array.init count (fun i ->
+      let bits = Bytes.make 8 '\000' in
+      for k = 0 to width - 1 do
+        Bytes.set bits k text.[1 + (k * count) + i]
+      done;
+      Bytes.get_int64_be bits 0)
+
+let planes text count =
+  let width = width_of text count in
   Array.init count (fun i ->
       let folded = ref Z.zero in
       for k = width - 1 downto 0 do
@@ -96,12 +110,14 @@ let block text n floors =
 
 type section = { coding : string; shape : int list; text : string }
 
-let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "bound_multipliers" ]
-let wholes = [ "nodes"; "outputs"; "bound_pairs"; "weights"; "floor"; "starts"; "columns"; "values"; "order" ]
+let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss" ]
+let wholes = [ "nodes"; "outputs"; "weights"; "floor"; "starts"; "columns"; "values"; "order"; "bound_pairs";
+               "bound_starts"; "bound_columns" ]
 
 let codings name =
   if List.mem name reals then [ "degrees"; "float64" ]
   else if List.mem name wholes then [ "integers"; "int64" ]
+  else if name = "bound_multipliers" then [ "leading" ]
   else if name = "blocks" then [ "blocks" ]
   else []
 
@@ -158,6 +174,7 @@ let numbers name s =
         let text = Inflate.zlib s.text (8 * count) in
         need (String.length text = 8 * count) "a wrong section";
         Array.init count (fun i -> String.get_int64_le text (8 * i))
+    | "leading" -> leading (Inflate.zlib s.text (1 + (8 * count))) count
     | _ ->
         let sums = Array.map int64 (running (planes (Inflate.zlib s.text (1 + (8 * count))) count)) in
         if s.coding = "integers" then sums
@@ -171,7 +188,8 @@ let names_are names = function
 
 let check_header claims =
   let known =
-    names_are [ "format"; "version"; "sections"; "epsilon"; "domain"; "outputs"; "loss"; "notes" ] claims
+    names_are [ "format"; "version"; "features"; "sections"; "epsilon"; "domain"; "outputs"; "loss"; "notes" ] claims
+    && Json.get "features" claims = Json.List []
     && names_are [ "kind"; "unit"; "labels" ] (Json.get "domain" claims)
     && names_are [ "kind"; "labels" ] (Json.get "outputs" claims)
     && names_are [ "power"; "unit" ] (Json.get "loss" claims)
@@ -329,10 +347,18 @@ let read data =
         (written_out floor (whole "starts" [ k + 1 ]) columns values k m, sums)
   in
   let bound =
-    if has "bound_pairs" || has "bound_multipliers" then
-      let pairs = take "bound_pairs" [ -1; 2 ] in
-      let e = match pairs with _, Whole a -> Array.length a / 2 | _ -> 0 in
-      [ pairs; take "bound_multipliers" [ e; m ] ]
+    if has "bound_pairs" then (
+      let pairs = whole "bound_pairs" [ -1; 2 ] and columns = whole "bound_columns" [ -1 ] in
+      let n = Array.length columns and e = Array.length pairs / 2 in
+      let starts = whole "bound_starts" [ e + 1 ] in
+      need (starts.(0) = 0L && starts.(e) = Int64.of_int n) "multipliers of no pair";
+      for i = 0 to e - 1 do
+        need (starts.(i) <= starts.(i + 1)) "starts that fall"
+      done;
+      let below count v = v >= 0L && v < Int64.of_int count in
+      need (Array.for_all (below k) pairs && Array.for_all (below m) columns) "a pair of no records or outputs";
+      [ ("bound_pairs", Whole pairs); ("bound_starts", Whole starts); ("bound_columns", Whole columns);
+        take "bound_multipliers" [ n ] ])
     else []
   in
   let names = List.sort_uniq compare !taken in

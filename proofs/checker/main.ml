@@ -130,7 +130,6 @@ let check_loss table epsilon =
   in
   let pairs = if List.mem_assoc "bound_pairs" table.arrays then whole table "bound_pairs" else [||] in
   refuse (Array.for_all (fun v -> Z.sign v >= 0) multipliers) "a multiplier is negative";
-  refuse (Array.for_all (fun x -> x >= 0L && Int64.to_int x < table.records) pairs) "a pair of no records";
   if not given then "not computed: the losses are not in the file"
   else
     let sum = ref Z.zero in
@@ -147,10 +146,18 @@ let check_loss table epsilon =
       let rows =
         List.init table.records (fun x -> List.init m (fun y -> Z.mul l costs.((x * m) + y)))
       in
+      let starts = whole table "bound_starts" and columns = whole table "bound_columns" in
+      let written_out e =
+        let row = Array.make m Z.zero in
+        for i = Int64.to_int starts.(e) to Int64.to_int starts.(e + 1) - 1 do
+          let y = Int64.to_int columns.(i) in
+          row.(y) <- Z.add row.(y) (Z.mul unit multipliers.(i))
+        done;
+        Array.to_list row
+      in
       let steps =
         List.init (Array.length pairs / 2) (fun e ->
-            ( (Z.of_int64 pairs.(2 * e), Z.of_int64 pairs.((2 * e) + 1)),
-              List.init m (fun y -> Z.mul unit multipliers.((e * m) + y)) ))
+            ((Z.of_int64 pairs.(2 * e), Z.of_int64 pairs.((2 * e) + 1)), written_out e))
       in
       let points, metric, _ = points table in
       let epsilon_num, epsilon_den = fraction epsilon in

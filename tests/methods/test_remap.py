@@ -52,7 +52,7 @@ def test_nothing_moves_where_every_output_is_best() -> None:
 
 
 def test_lower_bound_and_history_stay() -> None:
-    mechanism = replace(exponential(random_problem(1)), lower_bound=0.125)
+    mechanism = replace(exponential(random_problem(1)), bound=0.125)
     better = remap(mechanism)
     assert better.lower_bound == 0.125
     assert better.method == "exponential, remapped"

@@ -24,6 +24,7 @@ from helpers import KINDS, displacement_problem, random_domain
 import panda_mdp as pm
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.privacy.quantise import quantise_floored
+from panda_mdp.table.bound import Multipliers
 
 TOTAL = 1 << 62
 SIZE, DELTA = 24, 2e-2
@@ -73,6 +74,11 @@ class File:
                 kind = "<f8" if coding == "float64" else "<i8"
                 file.arrays[name] = np.frombuffer(plain, kind).reshape(shape).copy()
                 continue
+            if coding == "leading":
+                told = np.zeros((shape[0], 8), dtype=np.uint8)
+                told[:, : plain[0]] = np.frombuffer(plain[1:], np.uint8).reshape(plain[0], -1).T
+                file.arrays[name] = told.view(">f8")[:, 0].astype(np.float64)
+                continue
             values = _differences(plain, int(np.prod(shape))).reshape(shape)
             file.arrays[name] = values / 1e7 if coding == "degrees" else values
         file.header = header
@@ -87,6 +93,10 @@ class File:
             )
             for name, array in self.arrays.items()
         }
+        if "bound_multipliers" in made:
+            given = self.arrays["bound_multipliers"]
+            told = given.astype(">f8").view(np.uint8).reshape(-1, 8).T.tobytes()
+            made["bound_multipliers"] = ("leading", [*given.shape], zlib.compress(b"\x08" + told))
         made = dict(sorted((made | self.sections).items()))
         listed = {name: [coding, shape, len(data)] for name, (coding, shape, data) in made.items()}
         text = self.text
@@ -122,7 +132,7 @@ def mechanism(kind: str) -> pm.Mechanism:
     problem = displacement_problem(domain, [7, 2, 9, 4], 1.5, prior=prior)
     made = pm.optimal(problem, gap=0.05)
     # Without the proof of its bound, which is a section of its own.
-    return made.with_facts(lower_bound=made.lower_bound)
+    return made.with_facts(bound=made.lower_bound)
 
 
 @cache
@@ -431,9 +441,10 @@ def certain(file: File) -> None:
 
 def with_proof(*changes: Change) -> Change:
     def change(file: File) -> None:
-        file.arrays["bound_pairs"], file.arrays["bound_multipliers"] = map(
-            np.copy, proof("euclidean")
-        )
+        made = Multipliers.of(*proof("euclidean"))
+        for name in ("pairs", "starts", "columns"):
+            file.arrays[f"bound_{name}"] = getattr(made, name).copy()
+        file.arrays["bound_multipliers"] = made.values.copy()
         both(*changes)(file)
 
     return change
@@ -587,13 +598,28 @@ SECTIONS: dict[str, Change] = {
     "degrees of a wrong width": section(
         "prior", "degrees", [12], zlib.compress(b"\x09" + b"0" * 99)
     ),
-    "proof: a multiplier negative": with_proof(put("bound_multipliers", (0, 0), -1e-3)),
-    "proof: a multiplier NaN": with_proof(put("bound_multipliers", (0, 0), NAN)),
+    "proof: a multiplier negative": with_proof(put("bound_multipliers", 0, -1e-3)),
+    "proof: a multiplier NaN": with_proof(put("bound_multipliers", 0, NAN)),
+    "proof: a multiplier infinite": with_proof(put("bound_multipliers", 0, INF)),
+    "proof: a multiplier less": with_proof(array("bound_multipliers", lambda a: a[1:])),
+    "proof: an output beyond": with_proof(put("bound_columns", 0, 4)),
+    "proof: an output negative": with_proof(put("bound_columns", 0, -1)),
+    "proof: starts that fall": with_proof(put("bound_starts", 1, 10**6)),
+    "proof: starts that begin late": with_proof(put("bound_starts", 0, 1)),
+    "proof: starts that end early": with_proof(put("bound_starts", -1, lambda v: v - 1)),
+    "proof: no starts": with_proof(array("bound_starts", None)),
+    "proof: multipliers as plain floats": with_proof(
+        section("bound_multipliers", "float64", [0], zlib.compress(b""))
+    ),
     "proof: pairs out of range": with_proof(put("bound_pairs", (0, 0), 12)),
     "proof: pairs negative": with_proof(put("bound_pairs", (0, 0), -1)),
     "proof: a pair less": with_proof(array("bound_pairs", lambda a: a[1:])),
     "proof: no multipliers": with_proof(array("bound_multipliers", None)),
     "proof: no pairs": with_proof(array("bound_pairs", None)),
+    "features: one that is not known": state("features", ["factors"]),
+    "features: one without its field": state("features", ["mesh"]),
+    "features: a text": state("features", "mesh"),
+    "features: none": without("features"),
 }
 RECORDS: dict[str, dict[str, Change]] = {
     "haversine": {
@@ -752,6 +778,7 @@ PHASES: dict[str, tuple[str, Change]] = {
     "rows beyond": ("candidates", put("anchor_rows", 0, 99)),
     "rarer anchors": ("candidates", state("selection.alpha", 0.9)),
     "certain anchors": ("candidates", state("selection.alpha", 1.0)),
+    "a share of delta for the anchors": ("coins", state("selection.delta_selection", 0.0)),
     "anchors that tell": ("candidates", state("selection.rate", 2.0)),
     "anchors that tell at once": ("coins", state("selection.tail", 1e-9)),
     "a tail of 0": ("exponential", state("selection.tail", 0.0)),
@@ -805,7 +832,8 @@ MESHES: dict[str, Change] = {
     "the rim inside": put("mesh_inside", slice(None), 1),
     "a step in a row": moved(1 / 3),
     "a record moved": put("lat", 0, lambda v: v + 1e-6),
-    "no mesh": without("mesh"),
+    "no mesh": both(without("mesh"), state("features", [])),
+    "a mesh that is not listed": state("features", []),
 }
 
 

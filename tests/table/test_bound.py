@@ -1,4 +1,4 @@
-"""Multipliers prove a bound to whoever reads them, and a table never states more than that."""
+"""Multipliers prove a bound to whoever reads them; whatever has none is stated, and says so."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from second_checker import checker
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.methods.optimal.dual import centre_bound, centre_proof, free_bound, free_proof
-from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof, dual_bound, growth
+from panda_mdp.methods.optimal.solve import FirstOrder
+from panda_mdp.table.bound import Multipliers, Proved, Stated, dual_bound, growth
 
-NONE = np.empty((0, 2), dtype=np.int64)
+NONE = Multipliers.of(np.empty((0, 2), dtype=np.int64), np.empty((0, 1)))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -25,14 +26,15 @@ def problem(request):
     return displacement_problem(random_domain(request.param, 12, seed=5), [7, 2, 9, 4], 1.5)
 
 
-def exactly(problem: pm.Problem, pairs: np.ndarray, multipliers: np.ndarray) -> Fraction:
+def exactly(problem: pm.Problem, given: Multipliers) -> Fraction:
     """The bound in fractions, by the second checker's exponentials from above."""
     from types import SimpleNamespace
 
     verify = checker()
-    values = {name: tuple(a.ravel()) for name, a in problem.domain.metric.arrays().items()}
-    values |= {"bound_pairs": tuple(pairs.ravel().tolist())}
-    values |= {"bound_multipliers": tuple(multipliers.ravel().tolist())}
+    arrays = dict(problem.domain.metric.arrays())
+    arrays |= {f"bound_{name}": getattr(given, name) for name in ("pairs", "starts", "columns")}
+    arrays |= {"bound_multipliers": given.values}
+    values = {name: tuple(a.ravel().tolist()) for name, a in arrays.items()}
     kind = problem.domain.metric.kind
     table = SimpleNamespace(kind=kind, size=problem.size, values=values, epsilon=problem.epsilon)
     costs = [
@@ -47,10 +49,11 @@ def test_is_below_what_the_second_checker_proves_and_near_it(problem, size):
     rng = np.random.default_rng(2)
     pairs = rng.integers(0, problem.size, (40, 2))
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    multipliers = size * rng.random((len(pairs), 4)) ** 3
-    exact = exactly(problem, pairs, multipliers)
-    found = dual_bound(problem, pairs, multipliers)
-    made = BoundProof(problem, pairs, multipliers)
+    dense = size * rng.random((len(pairs), 4)) ** 3
+    dense[rng.random(dense.shape) < 0.3] = 0.0
+    given = Multipliers.of(pairs, dense)
+    exact = exactly(problem, given)
+    found, made = dual_bound(problem, given), Proved(problem, given)
     assert Fraction(made.value) <= Fraction(found) <= exact
     metric = problem.domain.metric
     length = metric.pairs(pairs[:, 0], pairs[:, 1])
@@ -64,88 +67,136 @@ def test_bounds_without_a_solver_have_proofs(problem):
     for x in (0, 5):
         made = centre_proof(problem, x)
         assert abs(made.value - centre_bound(problem, x)) <= 1e-12 * centre_bound(problem, x)
-        assert Fraction(made.value) <= exactly(problem, made.pairs, made.multipliers)
+        assert Fraction(made.value) <= exactly(problem, made.multipliers)
 
 
-def test_a_table_states_no_more_than_its_proof(problem):
+def test_a_bound_is_what_its_proof_comes_to(problem):
     table = pm.optimal(problem, gap=0.05)
-    assert table.proof is not None
-    assert table.lower_bound <= table.proof.value
-    with pytest.raises(PrivacyError, match="its multipliers prove"):
-        table.with_facts(lower_bound=table.proof.value * (1 + 1e-9), proof=table.proof)
+    assert isinstance(table.bound, Proved)
+    assert table.lower_bound == table.bound.value == Proved(problem, table.bound.multipliers).value
     with pytest.raises(PrivacyError, match="another problem"):
         other = displacement_problem(problem.domain, [7, 2, 9, 4], 1.5)
-        table.with_facts(lower_bound=0.0, proof=free_proof(other))
-    # Another bound does not inherit it; other words leave it as it is.
-    assert table.with_facts(lower_bound=0.0).proof is None
-    assert table.with_details(note="x").proof is table.proof
+        table.with_facts(bound=free_proof(other))
+    assert table.with_details(note="x").bound is table.bound
     for twin in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
-        assert twin.proof.value == table.proof.value
-        assert twin.proof.problem is twin.problem
+        assert twin.bound.value == table.bound.value
+        assert twin.bound.problem is twin.problem
+
+
+def test_a_number_is_never_taken_for_a_proof(problem):
+    """Whoever passes one states it, and every printer says who did."""
+    table = pm.optimal(problem, gap=0.05)
+    said = f"lower bound {table.loss:.6g} (stated by the caller, not proved)"
+    rebuilt = pm.Mechanism(problem, table.weights, "mine", table.loss)
+    for given in (
+        rebuilt,
+        table.with_facts(bound=table.loss),
+        pm.Mechanism.from_matrix(problem, table.matrix, bound=table.loss * (1 - 1e-12)),
+    ):
+        assert isinstance(given.bound, Stated) and given.bound.by == "the caller"
+        assert said in repr(given) and said in given._repr_html_()
+        assert "(stated by the caller, not proved)" in pm.explain(given).text
+    assert "(proved)" in repr(table) and "(proved)" in table._repr_html_()
 
 
 def test_pairs_that_prove_nothing_are_left_out(problem):
     pairs = np.array([[0, 1], [1, 0], [2, 3]])
-    multipliers = np.array([[0.0] * 4, [1e-3, 0, 0, 0], [0.0] * 4])
-    made = BoundProof.made(problem, pairs, multipliers)
-    assert made.pairs.tolist() == [[1, 0]]
-    assert made.value >= BoundProof(problem, pairs, multipliers).value
-    many = np.zeros((MOST_MULTIPLIERS // 4 + 1, 2), dtype=np.int64)
-    many[:, 1] = 1
-    assert BoundProof.made(problem, many, np.ones((len(many), 4))) is None
+    given = Multipliers.of(pairs, np.array([[0.0] * 4, [0, 1e-3, 0, 2e-3], [0.0] * 4]))
+    assert given.pairs.tolist() == [[1, 0]] and given.starts.tolist() == [0, 2]
+    assert given.columns.tolist() == [1, 3] and given.values.tolist() == [1e-3, 2e-3]
+    assert given.owner.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
-    ("pairs", "value", "reason"),
+    ("pairs", "column", "value", "reason"),
     [
-        ([[0, 12]], 1.0, "outside 0..11"),
-        ([[-1, 2]], 1.0, "outside 0..11"),
-        ([[0, 1]], -1e-9, "not negative"),
-        ([[0, 1]], np.nan, "finite"),
-        ([[0, 1]], np.inf, "finite"),
+        ([[0, 12]], 0, 1.0, "records outside 0..11"),
+        ([[-1, 2]], 0, 1.0, "records outside 0..11"),
+        ([[0, 1]], 4, 1.0, "outputs outside 0..3"),
+        ([[0, 1]], -1, 1.0, "outputs outside 0..3"),
+        ([[0, 1]], 0, -1e-9, "not negative"),
+        ([[0, 1]], 0, np.nan, "finite"),
+        ([[0, 1]], 0, np.inf, "finite"),
     ],
 )
-def test_what_is_no_proof_is_refused(problem, pairs, value, reason):
+def test_what_is_no_proof_is_refused(problem, pairs, column, value, reason):
     with pytest.raises(ProblemError, match=reason):
-        BoundProof(problem, np.array(pairs), np.full((1, 4), value))
+        starts = np.array([0, 1])
+        given = Multipliers(np.array(pairs), starts, np.array([column]), np.array([value]))
+        Proved(problem, given)
+
+
+@pytest.mark.parametrize("starts", [[0, 2], [1, 1], [0], [0, 1, 1]])
+def test_multipliers_belong_to_pairs(starts):
+    with pytest.raises(ProblemError, match="do not fit its pairs"):
+        Multipliers(np.array([[0, 1]]), np.array(starts), np.array([0]), np.array([1.0]))
 
 
 def test_numbers_beyond_floats_prove_nothing():
     domain = pm.Domain.from_vectors([[0.0], [1e4]])
     problem = pm.Problem(domain, [0], [[1.0], [1.0]], 1.0)
-    assert dual_bound(problem, np.array([[0, 1]]), np.ones((1, 1))) == -np.inf
-    assert dual_bound(problem, NONE, np.empty((0, 1))) > 0.999
+    assert dual_bound(problem, Multipliers.of(np.array([[0, 1]]), np.ones((1, 1)))) == -np.inf
+    assert dual_bound(problem, NONE) > 0.999
 
 
-def test_a_proof_that_would_double_the_file_stays_out(problem, tmp_path):
-    table = pm.optimal(problem, gap=0.05)
-    assert b"bound_pairs" in table.save(tmp_path / "with.pmdp").read_bytes()
-    rng = np.random.default_rng(0)
-    pairs = np.stack([rng.integers(0, 6, 4000), rng.integers(6, 12, 4000)], axis=1)
-    long = BoundProof(problem, pairs, 1e-12 * rng.random((4000, 4)))
-    short = table.with_facts(lower_bound=long.value, proof=long).save(tmp_path / "without.pmdp")
-    assert b"bound_pairs" not in short.read_bytes()
-    loaded = pm.load(short)
-    assert loaded.proof is None
-    assert loaded.lower_bound == long.value
-    assert loaded.details["bound_source"] == "stated in the file, not proved there"
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_stated_is_a_number(value):
+    with pytest.raises(PrivacyError, match="must be a number"):
+        Stated(value, "somebody")
 
 
 def test_a_solver_from_elsewhere_proves_it_too():
     """SciPy's multipliers, not ours: the bound does not ask where they come from."""
-    pairs, multipliers = proof("euclidean")
     from forging import mechanism
 
     table = mechanism("euclidean")
-    made = BoundProof(table.problem, pairs, multipliers)
+    made = Proved(table.problem, Multipliers.of(*proof("euclidean")))
     assert table.lower_bound * 0.99 <= made.value <= table.loss
 
 
-def test_a_proof_does_without_its_faintest_multipliers_where_that_costs_next_to_nothing(problem):
-    full = pm.optimal(problem, gap=0.05).proof
-    assert full is not None
-    noisy = BoundProof(problem, full.pairs, full.multipliers + 1e-9 * full.multipliers.max())
+def test_a_short_proof_has_fewer_and_shorter_multipliers_and_proves_nearly_as_much(problem):
+    pairs, dense = np.array([[x, y] for x in range(12) for y in range(12) if x != y]), None
+    full = pm.optimal(problem, gap=1e-6).bound.multipliers
+    dense = np.full((len(pairs), 4), 1e-9 * full.values.max())
+    place = {tuple(pair): k for k, pair in enumerate(pairs.tolist())}
+    rows = [place[tuple(pair)] for pair in full.pairs[full.owner].tolist()]
+    np.add.at(dense, (rows, full.columns), full.values)
+    noisy = Proved(problem, Multipliers.of(pairs, dense))
     short = noisy.shortened()
-    assert short is not None
-    assert np.count_nonzero(short.multipliers) < np.count_nonzero(noisy.multipliers)
-    assert 0.9999 * noisy.value <= short.value <= noisy.value * 1.0001
+    assert len(short.multipliers.columns) < len(noisy.multipliers.columns) == dense.size
+    # Twelve binary digits behind the first.
+    mantissa, _ = np.frexp(short.multipliers.values)
+    assert np.array_equal(mantissa * 2**13, np.rint(mantissa * 2**13))
+    assert 0.999 * noisy.value <= short.value <= pm.optimal(problem, gap=1e-6).loss
+
+
+def test_proofs_of_large_compact_and_second_tables_go_with_them(tmp_path):
+    """Saved, compacted and remapped, a bound is proved by the same multipliers."""
+    city = pm.synthetic_city(nodes=300, seed=1)
+    problem = displacement_problem(city.domain(250), range(0, 250, 10), 5.0)
+    table = pm.optimal(problem, gap=0.02, backend="cpu")
+    assert isinstance(table.bound, Proved) and table.gap <= 0.02
+    for made in (table, pm.compact(table), pm.remap(table)):
+        loaded = pm.load(made.save(tmp_path / "table.pmdp"))
+        assert isinstance(loaded.bound, Proved)
+        assert loaded.lower_bound == table.lower_bound
+    bare = pm.compact(table).save(tmp_path / "bare.pmdp", losses=False)
+    assert b"bound_" not in bare.read_bytes()
+    assert pm.load(bare).bound == Stated(table.lower_bound, "the file")
+
+
+def test_tiles_prove_the_bound_of_the_whole_table():
+    """Multipliers of a tile belong to its outputs; what tiles do not see keeps its plain cost."""
+    from panda_mdp.methods.certify import Budget, certify
+    from panda_mdp.methods.optimal.backends import CpuEngine
+    from panda_mdp.methods.optimal.program import TilingTuning
+
+    city = pm.synthetic_city(nodes=200, seed=2)
+    problem = displacement_problem(city.domain(160), range(160), 8.0)
+    tuning = TilingTuning(least_outputs=64, host_outputs=64, worthwhile=1.0, host_multipliers=0)
+    standing = certify(FirstOrder(problem, CpuEngine(tuning)), Budget(0.05))
+    assert not standing.solver.iterates.tiling.one
+    table = standing.mechanism()
+    assert isinstance(table.bound, Proved)
+    assert table.lower_bound == pytest.approx(standing.bound, rel=1e-3)
+    assert Fraction(table.lower_bound) <= exactly(problem, table.bound.multipliers)

@@ -36,6 +36,7 @@ from panda_mdp.errors import (
 from panda_mdp.methods.closed_forms import softmax
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.table.blocks import significant_digits
+from panda_mdp.table.bound import Stated
 from panda_mdp.table.thin import fill, thinned
 
 
@@ -221,7 +222,7 @@ def test_losses_that_are_no_distances_may_stay_out_of_a_file(tmp_path):
     assert "as stated and not verified" in repr(bare)
     assert bare.sample(3) in range(12)
     assert bare.details["stated_loss"] == short.loss
-    assert bare.details["stated_bound"] == best.lower_bound
+    assert bare.bound == Stated(best.lower_bound, "the file")
     with pytest.raises(ProblemError, match="holds no losses"):
         _ = bare.loss
     back = Mechanism(problem, bare.weights, bare.method)

@@ -39,7 +39,7 @@ def saved(tmp_path) -> Path:
 class TestRoundTrip:
     @pytest.mark.parametrize("kind", KINDS)
     def test_everything_comes_back(self, tmp_path, kind):
-        before = small_mechanism(kind, lower_bound=0.25, stages=(("solve", 1.5), ("audit", 0.5)))
+        before = small_mechanism(kind, bound=0.25, stages=(("solve", 1.5), ("audit", 0.5)))
         path = before.save(tmp_path / "table.pmdp")
         assert path == tmp_path / "table.pmdp"
         after = pm.load(path)
@@ -144,16 +144,17 @@ class TestRoundTrip:
         assert loaded == {"rounds": 3, "table": [[1.0, 2.0]], "nested": {"a": [1, 0.5]}}
 
     def test_infinite_gap(self, tmp_path):
-        assert pm.load(small_mechanism(lower_bound=0.0).save(tmp_path / "x.pmdp")).gap == np.inf
+        assert pm.load(small_mechanism(bound=0.0).save(tmp_path / "x.pmdp")).gap == np.inf
 
     def test_a_file_holds_inputs_and_integers_and_nothing_else(self, tmp_path):
-        mechanism = small_mechanism("haversine", lower_bound=0.5)
+        mechanism = small_mechanism("haversine", bound=0.5)
         file = forging.File.of(mechanism.save(tmp_path / "x.pmdp").read_bytes())
         assert set(file.arrays) == {"lat", "lon", "loss", "nodes", "outputs", "prior", "weights"}
         notes = file.header.pop("notes")
         assert file.header == {
             "format": "panda-mdp table",
             "version": 1,
+            "features": [],
             "epsilon": 1.5,
             "domain": {"kind": "haversine", "unit": "km", "labels": None},
             "outputs": {"kind": "records", "labels": None},

@@ -25,7 +25,7 @@ LEAKY = np.array([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
 
 
 def test_from_matrix_quantises_and_audits():
-    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, method="by hand", lower_bound=0.5)
+    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, method="by hand", bound=0.5)
     assert (mechanism.weights.sum(axis=1) == TOTAL).all()
     np.testing.assert_allclose(mechanism.matrix, PRIVATE, rtol=1e-15)
     assert mechanism.audit.holds
@@ -89,17 +89,17 @@ def test_matrix_shape_is_checked():
 def test_gap_without_bound_and_with_bound_zero():
     plain = Mechanism.from_matrix(PROBLEM, PRIVATE)
     assert plain.gap is None
-    assert Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=0.0).gap == np.inf
-    exact = Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=plain.loss)
+    assert Mechanism.from_matrix(PROBLEM, PRIVATE, bound=0.0).gap == np.inf
+    exact = Mechanism.from_matrix(PROBLEM, PRIVATE, bound=plain.loss)
     assert exact.gap == 0.0
 
 
 @pytest.mark.parametrize("bound", [9.0, np.inf, np.nan, 1e9])
 def test_a_bound_above_the_loss_is_refused(bound):
     with pytest.raises(PrivacyError, match="lower bound"):
-        Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=bound)
+        Mechanism.from_matrix(PROBLEM, PRIVATE, bound=bound)
     with pytest.raises(PrivacyError, match="lower bound"):
-        Mechanism.from_matrix(PROBLEM, PRIVATE).with_facts(lower_bound=bound)
+        Mechanism.from_matrix(PROBLEM, PRIVATE).with_facts(bound=bound)
 
 
 def test_frozen_and_described():
@@ -166,7 +166,7 @@ def test_no_flag_opens_what_the_audit_rests_on():
 
 
 def test_a_mechanism_pickles_and_is_audited_on_the_way_in():
-    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, lower_bound=0.0).with_details(rounds=3)
+    mechanism = Mechanism.from_matrix(PROBLEM, PRIVATE, bound=0.0).with_details(rounds=3)
     for copy in (pickle.loads(pickle.dumps(mechanism)), copying.deepcopy(mechanism)):
         np.testing.assert_array_equal(copy.weights, mechanism.weights)
         assert copy.audit == mechanism.audit

@@ -126,7 +126,7 @@ def test_what_is_not_private_or_no_table_is_refused() -> None:
 
 
 def test_file_holds_what_is_stored(tmp_path: Path) -> None:
-    table = Mechanism(PROBLEM, ROWS, "floored", lower_bound=0.01)
+    table = Mechanism(PROBLEM, ROWS, "floored", bound=0.01)
     table.save(tmp_path / "sparse.pmdp")
     again = pm.load(tmp_path / "sparse.pmdp")
     second = in_a_process(tmp_path / "sparse.pmdp")
@@ -144,7 +144,7 @@ def test_file_holds_what_is_stored(tmp_path: Path) -> None:
 
 
 def test_compact_file_stays_sparse(tmp_path: Path) -> None:
-    table = Mechanism(PROBLEM, ROWS, "floored", lower_bound=0.01)
+    table = Mechanism(PROBLEM, ROWS, "floored", bound=0.01)
     small = pm.compact(table)
     weights = small.weights
     assert isinstance(weights, FlooredRows) and weights.stored == ROWS.stored

@@ -190,7 +190,7 @@ def anchors() -> dict[str, Any]:
     return {
         "lat": domain.lat.tolist(),
         "lon": domain.lon.tolist(),
-        "selection": {**COINS, "tail": "clip", "delta_selection": 0.0, "candidates": None},
+        "selection": {**COINS, "tail": "clip", "candidates": None},
         "epsilon": 2.0,
         "delta": 0.05,
         "probability": probability.tolist(),

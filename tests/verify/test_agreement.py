@@ -14,6 +14,7 @@ from second_checker import SOURCE, checker, in_a_process
 
 import panda_mdp as pm
 from panda_mdp.errors import FileFormatError
+from panda_mdp.table.bound import Proved, Stated
 
 LEAST = {"plain": 250, "floor": 20, "panda": 35, "mesh": 20}
 # A forged epsilon may hide nothing, which is said on the way.
@@ -89,14 +90,13 @@ def test_a_bound_is_proved_or_called_stated(tmp_path):
     path = tmp_path / "table.pmdp"
     path.write_bytes(forging.changed("euclidean", forging.with_proof()))
     loaded = pm.load(path)
-    assert loaded.details["bound_source"] == "proved by the file's multipliers"
-    assert loaded.lower_bound == loaded.proof.value
+    assert isinstance(loaded.bound, Proved)
+    assert loaded.lower_bound == loaded.bound.value
     (line,) = (line for line in second(path)[1] if line.startswith("bound: "))
     assert line.endswith("proved by the multipliers in this file")
     assert float(line.split()[1].rstrip(",")) == pytest.approx(loaded.lower_bound, rel=1e-9)
     path.write_bytes(forging.honest("euclidean"))
-    assert pm.load(path).proof is None
-    assert pm.load(path).details["bound_source"] == "stated in the file, not proved there"
+    assert pm.load(path).bound == Stated(forging.mechanism("euclidean").lower_bound, "the file")
     assert any(line.endswith("stated, not proved in this file") for line in second(path)[1])
 
 
@@ -122,7 +122,8 @@ def test_what_optimal_saves_is_proved_by_both(kind, tmp_path):
     made = pm.optimal(forging.mechanism(kind).problem, gap=0.01)
     path = made.save(tmp_path / "table.pmdp")
     loaded = pm.load(path)
-    assert loaded.lower_bound == made.proof.value >= made.lower_bound
+    assert isinstance(made.bound, Proved) and isinstance(loaded.bound, Proved)
+    assert loaded.lower_bound == made.lower_bound
     assert loaded.gap <= made.gap <= 0.01
     for again in (path, loaded.save(tmp_path / "again.pmdp")):
         code, said = second(again)

@@ -209,7 +209,8 @@ def test_places_so_near_that_the_sines_hardly_differ():
 @pytest.mark.parametrize("apart", [0.5, 1.0, 1.5, 3.0])
 def test_the_bound_on_the_loss_is_never_above_it(apart):
     """A multiplier of 1 on output 0 of two records makes it min(0 + 1, 1) + min(50 - e^d, 50)."""
-    values = {"vectors": (0.0, apart), "bound_pairs": (0, 1), "bound_multipliers": (1.0, 0.0)}
+    values = {"vectors": (0.0, apart), "bound_pairs": (0, 1), "bound_starts": (0, 1)}
+    values |= {"bound_columns": (0,), "bound_multipliers": (1.0,)}
     table = SimpleNamespace(kind="euclidean", size=2, values=values, epsilon=1.0)
     costs = [[Fraction(0), Fraction(1)], [Fraction(50), Fraction(50)]]
     bound = verify.lower_bound(table, verify.Euclidean(table), costs)

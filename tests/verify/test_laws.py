@@ -85,15 +85,6 @@ def test_a_mesh_with_a_hole_does_not_cover(tmp_path: Path) -> None:
             mesh["check_cover"](table, left)
 
 
-def test_coins_that_spend_delta_on_the_anchors_are_left_to_the_library(tmp_path: Path) -> None:
-    path = tmp_path / "share.pmdp"
-    change = forging.state("selection.delta_selection", 1e-3)
-    path.write_bytes(forging.changed("panda coins", change))
-    code, said = second(path)
-    assert code == 2
-    assert "panda-mdp audit FILE" in said[-1]
-
-
 def test_the_rate_of_a_triangle_is_exact() -> None:
     """At the rate of the worst triangle it passes, a part in 10^15 below it does not."""
     module = checker()

@@ -208,7 +208,7 @@ def info(file: TableFile, json: Json = None) -> None:
     rows = tell(STATED, guarantee=guarantee, snapping=snapping, **said)
     rows += ((name, said[name]) for name in ("selection", "mesh") if name in said)
     if "bound_pairs" in shapes:
-        rows.append(("bound", "proved by its multipliers (`verify`)"))
+        rows.append(("bound", "what its multipliers prove, which `verify` computes"))
     rows += ((name, " x ".join(map(str, shape))) for name, shape in shapes.items())
     stated = {
         **{name: notes[name] for name in ("loss", "lower_bound", "method")},

@@ -69,7 +69,7 @@ def run_demo(folder: Path, console: Console, demo: Demo | None = None) -> list[M
         save_figure(draw_losses(outcomes, best_bound(outcomes)), folder / "chart.png")
     write_json(folder / "results.json", [outcome.row() for outcome in outcomes])
     best = ranked[0]
-    mechanism = Mechanism(problem, np.asarray(best.weights), best.method.label, best.lower_bound)
+    mechanism = Mechanism(problem, np.asarray(best.weights), best.method.label, best.bound)
     saved = mechanism.save(folder / "best.pmdp")
     console.print(f"Wrote map.png, chart.png, results.json and best.pmdp to {folder}.")
     console.print(

@@ -114,8 +114,9 @@ def solve(
         write_json(json, {**numbers, **more, "download": table.download})
         return
     details = {name: table.details.get(name) for name in ("second", "limited")}
-    proved = {name: getattr(table, name) for name in ("method", "lower_bound", "seconds")}
-    numbers |= {**proved, **details, "audited_epsilon": table.audit.epsilon}
+    solved = {name: getattr(table, name) for name in ("method", "lower_bound", "seconds")}
+    solved["bound"] = None if table.bound is None else table.bound.words
+    numbers |= {**solved, **details, "audited_epsilon": table.audit.epsilon}
     show(str(out), meaning(table), json, numbers)
 
 
@@ -197,10 +198,11 @@ def meaning(mechanism: Any) -> list[tuple[str, str]]:
     """What a table promises and costs, in words."""
     problem = mechanism.problem
     rows = tell(TABLE, mechanism, per=per(problem.domain.unit))
-    if mechanism.lower_bound is not None:
+    bound = mechanism.bound
+    if bound is not None:
         share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
-        bound = f"{mechanism.lower_bound:.4g} {problem.loss_unit}"
-        rows.append(("proved", f"{share} the least possible, {bound}"))
+        least = f"{bound.value:.4g} {problem.loss_unit}"
+        rows.append(("bound", f"{share} the least possible, {least} ({bound.words})"))
     if mechanism.method.startswith("optimal"):
         rows.append(("optimised", _optimised(mechanism.details, problem.loss_unit)))
     for distance in (0.1, 1.0) if problem.domain.unit == "km" else ():

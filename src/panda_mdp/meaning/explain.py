@@ -168,8 +168,9 @@ def _reports(table: Table, where: Spread, row: int | None, far: Words, noun: str
             f"Your {noun} itself is reported {guess_words(share)}.",
         ]
     bound = ""
-    if table.lower_bound is not None:
-        bound = f"; no table of this epsilon has less than {table.lower_bound:.4g}"
+    if table.bound is not None:
+        least = f"no table of this epsilon has less than {table.bound.value:.4g}"
+        bound = f"; {least} ({table.bound.words})"
     loss = amount(f"{table.loss:.4g}", table.problem.loss_unit)
     return [*lines, f"Expected loss {loss}{bound}."]
 

@@ -56,7 +56,7 @@ def remap(mechanism: Table) -> Table:
         weights[:, better] += mechanism.weights[:, y]
     method = f"{mechanism.method}, remapped"
     facts: dict[str, Any] = {
-        "lower_bound": mechanism.lower_bound,
+        "bound": mechanism.bound,
         "stages": (*mechanism.stages, ("remap", time.perf_counter() - start)),
         "details": {**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())},
     }

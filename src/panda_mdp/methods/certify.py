@@ -28,7 +28,7 @@ from panda_mdp.errors import PrivacyError, SolverError
 from panda_mdp.methods.optimal.dual import proved
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.problem import Problem, check_number
-from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.bound import Bound, Proved, Stated
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import release
 
@@ -142,11 +142,12 @@ class Solver(ABC):
         """A rigorous bound below what is made least, from the present multipliers."""
         return -math.inf
 
-    def proof(self) -> BoundProof | None:
-        """What `bound` rests on, in the form that a file holds; None where it cannot be had."""
+    def proof(self) -> Proved | None:
+        """What `bound` rests on, in the form that a file holds; None where it cannot be had. It is
+        computed when the solve has ended."""
         return None
 
-    def other_proofs(self) -> Sequence[BoundProof | None]:
+    def other_proofs(self) -> Sequence[Proved]:
         """Proofs of bounds that need no iteration, where there is none of the best bound."""
         return ()
 
@@ -238,7 +239,7 @@ class Standing:
     value: float = math.inf
     """Of the best table."""
     bound: float = -math.inf
-    proof: BoundProof | None = None
+    proof: Proved | None = None
     stopped: Stopped = Stopped.INTERRUPTED
     risen: float = 0.0
     """By how much the bound rose at the last check."""
@@ -438,15 +439,14 @@ class Standing:
     def mechanism(self) -> Mechanism:
         """The best table with what is known about it."""
         best, solver = self.certified, self.solver
-        bound: float | None = None
-        proof: BoundProof | None = None
+        bound: Bound | None = None
         if math.isfinite(self.bound):
             proofs = solver.other_proofs() if self.proof is None else (self.proof,)
-            bound, proof = proved(self.bound, best.loss, self.budget.gap or PROOF_GAP, proofs)
+            stated = Stated(self.bound, f"{solver.method} on {solver.backend}")
+            bound = proved(stated, best.loss, self.budget.gap or PROOF_GAP, proofs)
         return best.with_facts(
             method=solver.method,
-            lower_bound=bound,
-            proof=proof,
+            bound=bound,
             stages=tuple(self.seconds.items()),
             details={
                 **best.details,

@@ -265,7 +265,6 @@ class CoinScheme(Scheme):
             "radius": self.law.radius,
             "tail": coins.tail,
             "neighbours": int(coins.neighbours),
-            "delta_selection": 0.0,
         }
         weights = np.asarray(table.mechanism.weights)
         return said, {"weights": weights, "candidates": table.anchors, "anchor_rows": table.row}

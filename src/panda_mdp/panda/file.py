@@ -33,10 +33,7 @@ from panda_mdp.table.mechanism import Mechanism
 
 KINDS = {
     "ball": ("kind", "delta", "epsilon", "table_epsilon", "radius", "outside"),
-    "coins": (
-        *("kind", "delta", "delta_selection", "decay", "alpha", "rate", "radius", "tail"),
-        "neighbours",
-    ),
+    "coins": ("kind", "delta", "decay", "alpha", "rate", "radius", "tail", "neighbours"),
 }
 """What a file says of the selection."""
 LEAST_NATS = 1e-6
@@ -52,9 +49,9 @@ def load(
     the guarantee of both phases computed from their integers. Raises `FileFormatError` with the
     reason where the file is damaged, truncated, foreign, of an unknown version, inconsistent, would
     unpack to far more than it is, or does not keep its epsilon and delta; and `PrivacyError` where
-    it is not what was `expected`. `details["bound_source"]` says whether the file proves its lower
-    bound. There is no way to load without that: `inspect` looks into a file and returns what can be
-    neither sampled, saved nor served.
+    it is not what was `expected`. `bound` is `Proved` where the file has multipliers and else
+    `Stated`. There is no way to load without that: `inspect` looks into a file and returns what can
+    be neither sampled, saved nor served.
     """
     return at_path(path, lambda data: decode(data, expected))
 
@@ -77,6 +74,8 @@ def decode_panda(data: bytes) -> PandaTable:
                 "a plain table, which has no first phase: panda_mdp.load(path) reads it"
             )
         header, sections = unpack(data)
+        if "mesh" in header:
+            raise FileFormatError("a table of PAnDA over a mesh; there are none")
         problem = restore_problem(header, sections, len(data))
         stated = header["selection"]
         kind = stated["kind"] if isinstance(stated, dict) else None
@@ -142,11 +141,6 @@ def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
         None if len(candidates) == domain.size else candidates,
         whole(stated["neighbours"], "neighbours", 1),
     )
-    if real(stated["delta_selection"], "delta_selection") != 0:
-        raise FileFormatError(
-            f"a share of delta for Phase I, {stated['delta_selection']!r}, which this library no "
-            "longer accounts for: make the file anew, the selection's cost being its supremum"
-        )
     scheme = selection.scheme(problem, delta)
     mechanism, nats = _anchor_mechanism(problem, weights)
     # Rows may differ by what they differ by: the certificate decides whether that is little enough.

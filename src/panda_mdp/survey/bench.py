@@ -41,6 +41,7 @@ from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.registry import Method
+from panda_mdp.table.bound import Bound, Multipliers, Proved, Stated
 
 Status = Literal["done", "infeasible", "time limit", "out of memory", "failed"]
 Job = TypeVar("Job")
@@ -176,6 +177,8 @@ class MethodRun:
     problem: Problem
     loss: float | None = None
     lower_bound: float | None = None
+    multipliers: Multipliers | None = None
+    """That prove the bound, where the method keeps them."""
     audited_epsilon: float | None = None
     holds: bool | None = None
     attacker_error: float | None = None
@@ -196,6 +199,14 @@ class MethodRun:
         return self.status in ("failed", "out of memory")
 
     @property
+    def bound(self) -> Bound | None:
+        """The lower bound with its proof, or as the method states it."""
+        if self.multipliers is not None:
+            return Proved(self.problem, self.multipliers)
+        value = self.lower_bound
+        return None if value is None else Stated(value, self.method.label)
+
+    @property
     def reports(self) -> FloatArray | None:
         """Pr[report | record], K x m, however it comes about."""
         if self.weights is None:
@@ -204,10 +215,12 @@ class MethodRun:
 
     def row(self) -> dict[str, Any]:
         """The object that goes into JSON."""
-        names = ("method", "problem", "weights", "marginal")
+        names = ("method", "problem", "weights", "marginal", "multipliers")
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in names}
         unit, epsilon = self.problem.loss_unit, self.problem.epsilon
-        return {"method": self.method.name, "unit": unit, "epsilon": epsilon, **own}
+        words = None if self.bound is None else self.bound.words
+        named = {"method": self.method.name, "unit": unit, "epsilon": epsilon, "bound": words}
+        return {**named, **own}
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +262,7 @@ class Comparison:
         seen = attack(made, radii=())
         values |= {
             "lower_bound": made.lower_bound,
+            "multipliers": made.bound.multipliers if isinstance(made.bound, Proved) else None,
             "audited_epsilon": made.audit.epsilon,
             "holds": made.audit.holds,
             "attacker_error": seen.error,

@@ -1,4 +1,4 @@
-"""The lower bound that multipliers prove, whoever computed them.
+"""Lower bounds: proved by multipliers, whoever computed them, or stated by somebody.
 
 For multipliers l >= 0 of the constraints z_xy <= g z_x'y, g an upper bound on exp(epsilon d), every
 table z that is epsilon-mDP has
@@ -7,75 +7,148 @@ table z that is epsilon-mDP has
     h_xy = p_x c_xy + sum over pairs (x, .) of l_y - sum over pairs (., x) of g l_y,
 
 because the products l (z_xy - g z_x'y) are not positive and rows sum to 1. It holds for every l, so
-it does not matter which solver they come from or how far that solver got.
+it does not matter which solver they come from or how far that solver got, and fewer or shorter ones
+prove something as well.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.errors import ProblemError
+from panda_mdp.base.floored import BLOCK_ENTRIES
+from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.problem import Problem
 
 UNIT_ROUNDOFF = 2.0**-53
 LIBRARY_ERROR = 1e-15
 """Of the exponential function: 4 ulp, and the roundings around it."""
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
-FAINTEST, WORTH = 1e-6, 1e-5
-"""Multipliers below this share of the largest may be left out where that costs less than a share
-`WORTH` of the bound: interior points give every pair a little."""
-MOST_MULTIPLIERS = 1 << 20
-"""Numbers of a proof that is kept with a table: checking more of them exactly takes minutes."""
+FAINTEST = 1e-6
+"""Of the largest: multipliers below it are left out of a short proof."""
+LOST_BITS = 40
+"""Of float64's 52, which a short proof does without: a number then takes three bytes."""
 
 
 @dataclass(frozen=True, eq=False)
-class BoundProof(RebuiltOnCopy):
-    """Multipliers and the lower bound that they prove; computed here, never taken from outside."""
+class Multipliers(RebuiltOnCopy):
+    """Multipliers of z_xy <= exp(epsilon d(x, x')) z_x'y, all that are not 0: pair e has those from
+    `starts[e]` to `starts[e + 1]`."""
 
-    problem: Problem
     pairs: IntArray
     """(E, 2) records (x, x')."""
-    multipliers: FloatArray
-    """(E, m) of z_xy <= exp(epsilon d(x, x')) z_x'y, not negative."""
-    value: float = field(init=False)
-    """No epsilon-mDP table of the problem loses less: what a reader must come to at least."""
+    starts: IntArray
+    """(E + 1,)."""
+    columns: IntArray
+    """(n,) outputs y."""
+    values: FloatArray
+    """(n,), finite and not negative."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pairs", frozen(self.pairs))
-        object.__setattr__(self, "multipliers", frozen(self.multipliers))
-        # Twice the allowance: exponentials of other machines differ in their last digit.
-        least = dual_bound(self.problem, self.pairs, self.multipliers, allowance=2.0)
-        object.__setattr__(self, "value", least)
-
-    def __repr__(self) -> str:
-        return f"BoundProof({self.value:.6g} {self.problem.loss_unit}, {len(self.pairs)} pairs)"
+        for name in ("pairs", "starts", "columns", "values"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+        pairs, starts, count = self.pairs, self.starts, len(self.columns)
+        fits = starts.shape == (len(pairs) + 1,) and self.values.shape == (count,)
+        if not fits or starts[0] != 0 or starts[-1] != count or (np.diff(starts) < 0).any():
+            raise ProblemError("the bound's multipliers do not fit its pairs")
+        if not (np.isfinite(self.values).all() and (self.values >= 0).all()):
+            raise ProblemError("the bound's multipliers are finite and not negative; these are not")
 
     @classmethod
-    def made(cls, problem: Problem, pairs: IntArray, multipliers: FloatArray) -> BoundProof | None:
-        """The proof without the pairs that it does not use; None where it is too long to keep."""
-        used = (multipliers > 0).any(axis=1)
-        if int(used.sum()) * multipliers.shape[1] > MOST_MULTIPLIERS:
-            return None
-        return cls(problem, pairs[used], multipliers[used])
+    def of(cls, pairs: IntArray, dense: FloatArray) -> Multipliers:
+        """Those of pairs (E, 2) that are told as an array (E, m)."""
+        owner, columns = np.nonzero(dense)
+        return cls.listed(pairs, owner, columns, dense[owner, columns])
 
-    def shortened(self) -> BoundProof | None:
-        """The proof without its faintest multipliers, where it proves next to as much."""
-        strong = np.where(
-            self.multipliers > FAINTEST * self.multipliers.max(initial=0.0), self.multipliers, 0.0
+    @classmethod
+    def listed(
+        cls, pairs: IntArray, owner: IntArray, columns: IntArray, values: FloatArray
+    ) -> Multipliers:
+        """Those of `pairs[owner]` with the outputs `columns`, in any order; other pairs go."""
+        along = np.argsort(owner, kind="stable")
+        used, count = np.unique(owner, return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(count)])
+        return cls(pairs[used], starts, columns[along], values[along])
+
+    @property
+    def owner(self) -> IntArray:
+        """The pair of every multiplier."""
+        return np.repeat(np.arange(len(self.pairs)), np.diff(self.starts))
+
+
+@dataclass(frozen=True, eq=False)
+class Proved(RebuiltOnCopy):
+    """A lower bound with its proof: the value is computed from the multipliers, never taken."""
+
+    problem: Problem
+    multipliers: Multipliers
+
+    def __post_init__(self) -> None:
+        problem, given = self.problem, self.multipliers
+        both = (
+            (given.pairs, problem.size, "records"),
+            (given.columns, len(problem.outputs), "outputs"),
         )
-        short = self.made(self.problem, self.pairs, strong)
-        return short if short and short.value >= self.value - WORTH * abs(self.value) else None
+        for found, count, what in both:
+            if found.size and not (found.min() >= 0 and found.max() < count):
+                raise ProblemError(f"the bound's multipliers name {what} outside 0..{count - 1}")
+
+    def __repr__(self) -> str:
+        count = len(self.multipliers.columns)
+        return f"Proved({self.value:.6g} {self.problem.loss_unit}, {count:,} multipliers)"
+
+    @cached_property
+    def value(self) -> float:
+        """No epsilon-mDP table of the problem loses less: what a reader must come to at least."""
+        # Twice the allowance: exponentials of other machines differ in their last digit.
+        return dual_bound(self.problem, self.multipliers, allowance=2.0)
+
+    @property
+    def words(self) -> str:
+        """How sure it is."""
+        return "proved"
+
+    def shortened(self) -> Proved:
+        """The proof without its faintest multipliers, the others rounded down to 12 bits."""
+        given = self.multipliers
+        kept = given.values > FAINTEST * given.values.max(initial=0.0)
+        digits = given.values[kept].view(np.int64) >> LOST_BITS << LOST_BITS
+        parts = given.owner[kept], given.columns[kept], digits.view(np.float64)
+        return Proved(self.problem, Multipliers.listed(given.pairs, *parts))
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A lower bound that somebody states: nothing here proves it."""
+
+    value: float
+    by: str
+    """Who: a method that keeps no multipliers, a file, a caller."""
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise PrivacyError(
+                f"the lower bound is {self.value}; it must be a number, or None where there is none"
+            )
+
+    @property
+    def words(self) -> str:
+        """How sure it is."""
+        return f"stated by {self.by}, not proved"
+
+
+Bound = Proved | Stated
 
 
 def dual_bound(
     problem: Problem,
-    pairs: IntArray,
-    multipliers: FloatArray,
+    multipliers: Multipliers,
     cost: FloatArray | None = None,
     *,
     allowance: float = 1.0,
@@ -85,9 +158,8 @@ def dual_bound(
 
     -inf where numbers leave the range of float64.
     """
-    return total_from_below(
-        reduced_from_below(problem, pairs, multipliers, cost, allowance).min(axis=1)
-    )
+    blocks = _reduced_blocks(problem, multipliers, cost, allowance)
+    return total_from_below(np.concatenate([block.min(axis=1) for block in blocks]))
 
 
 def growth(epsilon: float, length: FloatArray, relative_error: float) -> FloatArray:
@@ -98,34 +170,42 @@ def growth(epsilon: float, length: FloatArray, relative_error: float) -> FloatAr
 
 
 def reduced_from_below(
-    problem: Problem,
-    pairs: IntArray,
-    multipliers: FloatArray,
-    cost: FloatArray | None = None,
-    allowance: float = 1.0,
+    problem: Problem, multipliers: Multipliers, cost: FloatArray | None = None
 ) -> FloatArray:
-    """h of the module's head less what rounding may have added, (records, m).
+    """h of the module's head, at another `cost` than p c where one is given, less what rounding may
+    have added, (records, m)."""
+    return np.concatenate([*_reduced_blocks(problem, multipliers, cost, 1.0)])
 
-    `pairs`, shape (E, 2), are records (x, x'), `multipliers`, shape (E, m), not negative.
+
+def _reduced_blocks(
+    problem: Problem, multipliers: Multipliers, cost: FloatArray | None, allowance: float
+) -> Iterator[FloatArray]:
+    """`reduced_from_below` in blocks of records.
+
     `allowance`, from 1, is how many times the error of rounding is subtracted: a sum of n terms of
     sizes s_k errs by (n + 8) 2^-53 sum s_k, products and `cost` included, and where they nearly
-    vanish by a smallest float for each.
+    vanish by a smallest float for each. Losses that are computed err by a share of their own.
     """
-    if pairs.size and not (pairs.min() >= 0 and pairs.max() < problem.size):
-        raise ProblemError(f"the bound's pairs name records outside 0..{problem.size - 1}")
-    if not (np.isfinite(multipliers).all() and (multipliers >= 0).all()):
-        raise ProblemError("the bound's multipliers are finite and not negative; these are not")
-    metric, cost = problem.domain.metric, problem.weighted_loss if cost is None else cost
+    pairs, columns = multipliers.pairs, multipliers.columns
+    size, outputs = problem.size, problem.outputs_count
+    metric, owner = problem.domain.metric, multipliers.owner
     length = metric.pairs(pairs[:, 0], pairs[:, 1])
     growths = growth(problem.epsilon, length, metric.relative_error)
-    shape, column = (len(cost), len(pairs)), np.arange(len(pairs))
-    up = scipy.sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], column)), shape=shape)
-    down = scipy.sparse.csr_array((growths, (pairs[:, 1], column)), shape=shape)
-    terms = allowance * (np.bincount(pairs.ravel(), minlength=len(cost)) + 8.0)[:, None]
+    first, second = pairs[owner].T
+    shape, values = (size, outputs), multipliers.values
+    up = scipy.sparse.csr_array((values, (first, columns)), shape=shape)
     with np.errstate(invalid="ignore", over="ignore"):
-        reduced = cost + (up - down) @ multipliers
-        size = np.abs(cost) + (up + down) @ multipliers
-        return np.asarray(reduced - terms * (UNIT_ROUNDOFF * size + SMALLEST))
+        lent = growths[owner] * values
+    down = scipy.sparse.csr_array((lent, (second, columns)), shape=shape)
+    terms = allowance * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
+    step = max(1, BLOCK_ENTRIES // outputs)
+    for rows in (slice(a, a + step) for a in range(0, size, step)):
+        own = problem.prior[rows, None] * problem.loss[rows] if cost is None else cost[rows]
+        with np.errstate(invalid="ignore", over="ignore"):
+            plus, minus = up[rows].toarray(), down[rows].toarray()
+            sizes = np.abs(own) + plus + minus
+            error = terms[rows] * (UNIT_ROUNDOFF * sizes + SMALLEST)
+            yield own * (1 - problem.loss_error) + plus - minus - error
 
 
 def total_from_below(values: FloatArray) -> float:

@@ -35,14 +35,19 @@ SHORT = 1 << 31
 UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
 """A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
 LEVEL = 9
+FEATURES = ("mesh", "selection")
+"""What a reader must know beyond the plain table, each with its field of the header and its
+sections: what is added later has a name here, and who does not know it refuses the file."""
 INTEGERS, REALS, BLOCKS = ("integers", "int64"), ("degrees", "float64"), ("blocks",)
 CODINGS = {
     **dict.fromkeys(("lat", "lon", "vectors", "distances", "output_lat", "output_lon"), REALS),
-    **dict.fromkeys(("loss", "prior", "bound_multipliers", "mesh_area"), REALS),
-    **dict.fromkeys(("nodes", "outputs", "bound_pairs", "mesh_vertices", "mesh_inside"), INTEGERS),
+    **dict.fromkeys(("loss", "prior", "mesh_area"), REALS),
+    **dict.fromkeys(("nodes", "outputs", "mesh_vertices", "mesh_inside"), INTEGERS),
     **dict.fromkeys(("weights", "floor", "starts", "columns", "values", "order"), INTEGERS),
     **dict.fromkeys(("centres", "centre_weights", "outside_weights"), INTEGERS),
     **dict.fromkeys(("candidates", "anchor_rows"), INTEGERS),
+    **dict.fromkeys(("bound_pairs", "bound_starts", "bound_columns"), INTEGERS),
+    "bound_multipliers": ("leading",),
     "blocks": BLOCKS,
 }
 """Every section that there is, and how it may be coded."""
@@ -71,6 +76,14 @@ class Section:
             return cls("integers", values.shape, _pack_differences(flat))
         return cls("int64", values.shape, deflate(flat.astype("<i8").tobytes(), 6))
 
+    @classmethod
+    def leading(cls, values: npt.NDArray[np.float64]) -> Section:
+        """Numbers of which only the first bytes that are not 0 are told."""
+        planes = values.astype(">f8").view(np.uint8).reshape(-1, 8)
+        width = max((k + 1 for k in range(8) if planes[:, k].any()), default=0)
+        told = bytes([width]) + np.ascontiguousarray(planes[:, :width].T).tobytes()
+        return cls("leading", values.shape, deflate(told))
+
     @property
     def count(self) -> int:
         """Numbers that it holds."""
@@ -86,6 +99,10 @@ class Section:
                 )
             kind = "<f8" if self.coding == "float64" else "<i8"
             flat = np.frombuffer(plain, kind).astype(np.dtype(kind).newbyteorder("="))
+            return flat.reshape(self.shape)
+        if self.coding == "leading":
+            planes = read_planes(inflate(self.data, 1 + 8 * self.count), self.count)
+            flat = planes[:, ::-1].copy().view("<f8").astype(np.float64)
             return flat.reshape(self.shape)
         steps = unpack_planes(inflate(self.data, 1 + 8 * self.count), self.count)
         whole = np.cumsum(steps, dtype=np.int64).reshape(self.shape)
@@ -140,7 +157,9 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, npt.NDArray[Any] | Se
         for name, part in sorted(sections.items())
     }
     listed = {name: [s.coding, list(s.shape), len(s.data)] for name, s in made.items()}
-    head = {"format": FORMAT, "version": VERSION, **header, "sections": listed}
+    features = [name for name in FEATURES if name in header]
+    head = {"format": FORMAT, "version": VERSION, "features": features, **header}
+    head["sections"] = listed
     text = canonical(head)
     parts = [MAGIC, struct.pack("<I", len(text)), text, *(s.data for s in made.values())]
     body = b"".join(parts)
@@ -166,6 +185,12 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Sections]:
         raise FileFormatError(
             f"format version {str(version)[:40]!r}; this library reads version {VERSION} of "
             f"{FORMAT!r}: use the library that wrote it"
+        )
+    features = header.pop("features", None)
+    if features != [name for name in FEATURES if name in header]:
+        raise FileFormatError(
+            f"a table with the features {str(features)[:80]}; this library knows "
+            f"{', '.join(FEATURES)}, each beside its field: use the library that wrote it"
         )
     return header, Sections(_cut(body, start + length, header.pop("sections", None)))
 
@@ -269,6 +294,12 @@ def pack_planes(numbers: IntArray) -> bytes:
 
 def unpack_planes(data: bytes, count: int) -> IntArray:
     """`count` numbers of `pack_planes`; they must take all of `data`."""
+    folded = read_planes(data, count).view("<u8").reshape(-1)
+    return ((folded >> np.uint64(1)) ^ (np.uint64(0) - (folded & np.uint64(1)))).view(np.int64)
+
+
+def read_planes(data: bytes, count: int) -> npt.NDArray[np.uint8]:
+    """The bytes of `count` numbers, (count, 8), 0 where they have fewer."""
     width = data[0] if data else 9
     if width > 8 or len(data) != 1 + width * count:
         raise FileFormatError(
@@ -276,8 +307,7 @@ def unpack_planes(data: bytes, count: int) -> IntArray:
         )
     planes = np.zeros((count, 8), dtype=np.uint8)
     planes[:, :width] = np.frombuffer(data, np.uint8, offset=1).reshape(width, count).T
-    folded = planes.view("<u8").reshape(-1)
-    return ((folded >> np.uint64(1)) ^ (np.uint64(0) - (folded & np.uint64(1)))).view(np.int64)
+    return planes
 
 
 def deflate(data: bytes, level: int = LEVEL) -> bytes:

@@ -32,7 +32,7 @@ from panda_mdp.problem import Problem, check_epsilon
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.blocks import unpack_rows
-from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.bound import Multipliers, Proved, Stated
 from panda_mdp.table.container import Sections, check_object, check_unpacked, real, text, unpack
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table
@@ -178,8 +178,8 @@ def load_mechanism(path: str | os.PathLike[str], *, expected: Expected | None = 
 
     Raises `FileFormatError` with the reason where the file is damaged, truncated, foreign, of an
     unknown version, inconsistent, would unpack to far more than it is, or does not keep its
-    epsilon; and `PrivacyError` where it is not what was `expected`. `details["bound_source"]` says
-    whether the file proves its lower bound. There is no way to load without that: `inspect` looks
+    epsilon; and `PrivacyError` where it is not what was `expected`. `bound` is `Proved` where the
+    file has multipliers and else `Stated`. There is no way to load without that: `inspect` looks
     into a file and returns what can be neither sampled, saved nor served.
     """
     return at_path(path, lambda data: decode(data, expected))
@@ -214,10 +214,12 @@ def examine(data: bytes) -> Mechanism | NoGuarantee:
 def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mechanism | NoGuarantee:
     problem = restore_problem(header, sections, packed)
     weights = _restore_weights(sections, problem)
-    multipliers = None
+    proof = None
     if "bound_pairs" in sections:
-        pairs = sections.take("bound_pairs", None, 2)
-        multipliers = sections.take("bound_multipliers", len(pairs), problem.outputs_count)
+        pairs, columns = sections.take("bound_pairs", None, 2), sections.take("bound_columns", None)
+        starts = sections.take("bound_starts", len(pairs) + 1)
+        values = sections.take("bound_multipliers", len(columns))
+        proof = Proved(problem, Multipliers(pairs, starts, columns, values))
     sections.finish()
     notes = header["notes"]
     stages = tuple((name, float(seconds)) for name, seconds in notes["stages"])
@@ -230,17 +232,10 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
         table = EverywhereMechanism.of(table)
     stated = notes["lower_bound"]
     if isinstance(problem.loss, UnknownLoss):
-        return table.with_details(stated_loss=notes["loss"], stated_bound=stated)
-    source, proof = "stated in the file, not proved there", None
-    if multipliers is not None:
-        proof = BoundProof(problem, pairs, multipliers)
-        if math.isfinite(proof.value):
-            source, stated = "proved by the file's multipliers", proof.value
-        else:
-            proof = None
-    if stated is None:
-        return table
-    return table.with_facts(lower_bound=stated, proof=proof).with_details(bound_source=source)
+        table, proof = table.with_details(stated_loss=notes["loss"]), None
+    if proof is not None and math.isfinite(proof.value):
+        return table.with_facts(bound=proof)
+    return table if stated is None else table.with_facts(bound=Stated(stated, "the file"))
 
 
 def _restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:

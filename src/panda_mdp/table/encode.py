@@ -4,14 +4,14 @@ Header: epsilon, the kinds and labels of records and outputs, how losses are tol
 table for every point, and notes that nobody checks. Sections: the domain, outputs, prior and losses
 of the problem; the weights, as an array (`weights`), as rows over a floor (`floor`, `starts`,
 `columns`, `values`) or, where their numbers are short, as blocks (`floor`, `order`, `blocks`); the
-multipliers that prove the lower bound (`bound_pairs`, `bound_multipliers`).
+multipliers that prove the lower bound (`bound_pairs`, `bound_starts`, `bound_columns`,
+`bound_multipliers`).
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,39 +27,25 @@ from panda_mdp.loss import DistanceLoss, UnknownLoss
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.blocks import pack_rows
+from panda_mdp.table.bound import Proved
 from panda_mdp.table.container import Section, pack
 from panda_mdp.version import __version__
 
 if TYPE_CHECKING:
     from panda_mdp.space.mesh import Mesh
-    from panda_mdp.table.bound import BoundProof
     from panda_mdp.table.mechanism import Mechanism
-
-LONGEST, SHORT_FILE = 2, 1 << 15
-"""Times the length that a file has without the proof of its bound, or bytes in any case."""
 
 Parts = dict[str, npt.NDArray[Any] | Section]
 
 
 def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
-    """The bytes of a mechanism's file.
+    """The bytes of a mechanism's file, with the proof of its lower bound where there is one.
 
-    The proof of the lower bound goes with it, without its faintest multipliers if need be, unless
-    that makes the file more than twice as long and more than 32 KiB.
-    Without `losses` those that are not distances are left out: clients need none.
+    Without `losses` those that are not distances are left out, and so is the proof, which is about
+    them: clients need neither.
     """
-    bare = _encoded(mechanism, None, losses)
-    if mechanism.proof is None or not losses:
-        return bare
-    for proof in filter(None, (mechanism.proof, mechanism.proof.shortened())):
-        proving = _encoded(mechanism, proof, losses)
-        if len(proving) <= max(LONGEST * len(bare), SHORT_FILE):
-            return proving
-    return bare
-
-
-def _encoded(mechanism: Mechanism, proof: BoundProof | None, losses: bool) -> bytes:
-    problem = mechanism.problem
+    problem, bound = mechanism.problem, mechanism.bound
+    proof = bound.multipliers if isinstance(bound, Proved) and losses else None
     rows = weight_sections(problem.domain, mechanism.weights)
     # Every reader reads losses that are given; distances stand for them where rows are sparse too.
     short = "weights" not in rows
@@ -75,9 +61,12 @@ def _encoded(mechanism: Mechanism, proof: BoundProof | None, losses: bool) -> by
         lower_bound=None if proof is not None else mechanism.lower_bound,
         loss=None if known or isinstance(problem.loss, UnknownLoss) else mechanism.loss,
     )
+    parts: Parts = {**sections, **rows}
     if proof is not None:
-        sections |= {"bound_pairs": proof.pairs, "bound_multipliers": proof.multipliers}
-    return pack(header, {**sections, **rows})
+        for name in ("pairs", "starts", "columns"):
+            parts[f"bound_{name}"] = getattr(proof, name)
+        parts["bound_multipliers"] = Section.leading(proof.values)
+    return pack(header, parts)
 
 
 def weight_sections(domain: Domain, weights: npt.NDArray[np.int64] | FlooredRows) -> Parts:
@@ -158,7 +147,6 @@ def describe_notes(
     loss: float | None = None,
 ) -> dict[str, Any]:
     """What a file says beside its numbers: nobody checks it, and every printer says so."""
-    stated = lower_bound is not None and math.isfinite(lower_bound)
     return {
         "method": method,
         "library": __version__,
@@ -166,7 +154,7 @@ def describe_notes(
         "prior_source": prior_source,
         "stages": [[name, float(seconds)] for name, seconds in stages],
         "details": _plain_details(details or {}),
-        "lower_bound": lower_bound if stated else None,
+        "lower_bound": lower_bound,
         "loss": loss,
     }
 
@@ -175,7 +163,7 @@ def _plain_details(details: Mapping[str, Any]) -> dict[str, Any]:
     """What JSON can hold."""
     kept = {}
     for name, value in details.items():
-        if name in ("bound_source", "stated_loss", "stated_bound"):
+        if name == "stated_loss":
             continue
         try:
             kept[name] = json.loads(json.dumps(plain(value), allow_nan=False))

@@ -11,7 +11,6 @@ what users of tables rely on, whatever kind they are of.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
@@ -44,7 +43,7 @@ from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose_
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import check_record, check_records
 from panda_mdp.space.mesh import Mesh
-from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.bound import Bound, Proved, Stated
 from panda_mdp.table.container import canonical
 from panda_mdp.table.encode import describe_problem, encode, write
 
@@ -87,13 +86,12 @@ class Table(RebuiltOnCopy):
     """K x m integers, each row summing to 2^62: the numbers that are audited and sampled. As an
     array, or as rows over a floor where most entries are alike (`FlooredRows`)."""
     method: str
-    lower_bound: float | None = None
-    """A rigorous lower bound on the optimum of the problem, where the method has one."""
+    bound: Bound | None = None
+    """A lower bound on the optimum of the problem: `Proved` by multipliers, or `Stated` by a method
+    that keeps none, a file or a caller. A number that is passed is stated by the caller."""
     stages: tuple[tuple[str, float], ...] = ()
     """What was done, and the seconds that it took."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    proof: BoundProof | None = None
-    """Multipliers that prove the lower bound, where the method has them and they are short."""
     audit: Audit = field(init=False)
     """How private the weights are over all pairs of records."""
     backend: InitVar[Backend | None] = None
@@ -114,6 +112,7 @@ class Table(RebuiltOnCopy):
         set_(self, "weights", owned(self.weights))
         check_weights(self.weights, (problem.size, problem.outputs_count))
         set_(self, "details", MappingProxyType(dict(self.details)))
+        set_(self, "bound", as_bound(self.bound))
         verdict = audit_weights(
             problem.domain, problem.outputs, self.weights, problem.epsilon, backend
         )
@@ -127,7 +126,7 @@ class Table(RebuiltOnCopy):
         matrix: npt.ArrayLike,
         *,
         method: str = "given",
-        lower_bound: float | None = None,
+        bound: Bound | float | None = None,
     ) -> Self:
         """Quantise a K x m matrix of probabilities and audit it over all pairs.
 
@@ -137,7 +136,7 @@ class Table(RebuiltOnCopy):
         shape = (problem.size, problem.outputs_count)
         if table.shape != shape:
             raise PrivacyError(f"the matrix has shape {table.shape}; this problem needs {shape}")
-        return cls(problem, quantise(table), method, lower_bound)
+        return cls(problem, quantise(table), method, as_bound(bound))
 
     @property
     def matrix(self) -> FloatArray:
@@ -179,6 +178,11 @@ class Table(RebuiltOnCopy):
         return self.problem.epsilon
 
     @property
+    def lower_bound(self) -> float | None:
+        """The value of `bound`, which says how sure it is."""
+        return None if self.bound is None else self.bound.value
+
+    @property
     def gap(self) -> float | None:
         """Relative distance of the loss to the lower bound; None where there is no bound."""
         if self.lower_bound is None:
@@ -202,26 +206,19 @@ class Table(RebuiltOnCopy):
         self,
         *,
         method: str | None = None,
-        lower_bound: float | None = None,
+        bound: Bound | float | None = None,
         stages: tuple[tuple[str, float], ...] | None = None,
         details: Mapping[str, Any] | None = None,
-        proof: BoundProof | None = None,
     ) -> Self:
-        """The same problem and weights, and so the same audit, with other things said of them.
-
-        Another lower bound needs another proof: the one at hand is not kept for it.
-        """
+        """The same problem and weights, and so the same audit, with other things said of them."""
         new = self._as(type(self))
         facts = {
             "method": method,
-            "lower_bound": lower_bound,
+            "bound": as_bound(bound),
             "stages": stages,
             "details": None if details is None else MappingProxyType(dict(details)),
-            "proof": proof,
         }
         vars(new).update({name: value for name, value in facts.items() if value is not None})
-        if lower_bound is not None:
-            vars(new)["proof"] = proof
         new._check()
         return new
 
@@ -237,19 +234,8 @@ class Table(RebuiltOnCopy):
 
     def _check(self) -> None:
         """Refuse what is said of the table where it cannot be."""
-        proof, bound = self.proof, self.lower_bound
-        if bound is not None and math.isnan(bound):
-            raise PrivacyError(
-                f"the lower bound is {bound}; it must be a number, or None where there is none"
-            )
-        if proof is None:
-            return
-        if proof.problem is not self.problem:
+        if isinstance(self.bound, Proved) and self.bound.problem is not self.problem:
             raise PrivacyError("the proof of the lower bound is of another problem")
-        if bound is None or bound > proof.value:
-            raise PrivacyError(
-                f"the lower bound is {bound!r}, and its multipliers prove {proof.value!r}"
-            )
 
     @sealed
     def simulate(self, seed: int) -> Simulation:
@@ -262,8 +248,9 @@ class Table(RebuiltOnCopy):
         if isinstance(self.problem.loss, UnknownLoss):
             stated = self.details.get("stated_loss")
             return "unknown" if stated is None else f"{stated:.6g}, as stated and not verified"
-        bound = "" if self.lower_bound is None else f", lower bound {self.lower_bound:.6g}"
-        return f"{self.loss:.6g} {self.problem.loss_unit}{bound}"
+        bound = self.bound
+        least = "" if bound is None else f", lower bound {bound.value:.6g} ({bound.words})"
+        return f"{self.loss:.6g} {self.problem.loss_unit}{least}"
 
     def __repr__(self) -> str:
         end = f"; {self.warning}" if self.warning else ""
@@ -302,9 +289,11 @@ class Mechanism(Table):
                 "holds; or raise epsilon, or keep it as NoGuarantee"
             )
         super()._check()
-        bound = self.lower_bound
+        if self.bound is None or isinstance(self.problem.loss, UnknownLoss):
+            return
+        bound = self.bound.value
         # No private table loses less than the optimum.
-        if bound is not None and bound > self.loss * (1 + LOSS_ROUNDING):
+        if bound > self.loss * (1 + LOSS_ROUNDING):
             raise PrivacyError(
                 f"a lower bound of {bound!r} lies above the loss, {self.loss!r}; it is no bound"
             )
@@ -384,7 +373,7 @@ def audited_table(
     weights: IntArray | FlooredRows,
     method: str,
     *,
-    lower_bound: float | None = None,
+    bound: Bound | float | None = None,
     stages: tuple[tuple[str, float], ...] = (),
     details: Mapping[str, Any] | None = None,
     backend: Backend | None = None,
@@ -394,7 +383,14 @@ def audited_table(
     if not table.audit.holds:
         return table
     # The audit that the table computed on the arrays that it owns; it is not made twice.
-    return table._as(Mechanism).with_facts(lower_bound=lower_bound)
+    return table._as(Mechanism).with_facts(bound=bound)
+
+
+def as_bound(given: Bound | float | None) -> Bound | None:
+    """A bound as it is; a number is what the caller states."""
+    if given is None or isinstance(given, Proved | Stated):
+        return given
+    return Stated(float(given), "the caller")
 
 
 def _seeded(seed: int) -> SeededBits:

@@ -21,6 +21,7 @@ from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
+from panda_mdp.table.bound import Bound
 from panda_mdp.table.mechanism import Mechanism, audited_table
 
 FLOOR_SHARE = 1e-8
@@ -70,7 +71,7 @@ def release(
     matrix: FloatArray,
     *,
     method: str,
-    lower_bound: float | None = None,
+    bound: Bound | float | None = None,
     stages: tuple[tuple[str, float], ...] = (),
     details: Mapping[str, Any] | None = None,
     floor: float = FLOOR_SHARE,
@@ -90,7 +91,7 @@ def release(
             weights = quantise(table)
         except PrivacyError as error:
             raise PrivacyError(f"{method} gave a matrix that is not private: {error}") from error
-        answer = audited_table(problem, weights, method, lower_bound=lower_bound, backend=backend)
+        answer = audited_table(problem, weights, method, bound=bound, backend=backend)
         result = answer.audit
         if isinstance(answer, Mechanism):
             return answer.with_facts(

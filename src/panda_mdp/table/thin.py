@@ -64,7 +64,7 @@ def compact(
             mechanism.problem,
             rows,
             mechanism.method,
-            lower_bound=mechanism.lower_bound,
+            bound=mechanism.bound,
             stages=(*mechanism.stages, ("thin", time.perf_counter() - start)),
         )
         if isinstance(answer, Mechanism):

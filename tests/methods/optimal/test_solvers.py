@@ -409,18 +409,18 @@ def test_nodes_that_closing_gives_mass_join_and_the_iteration_goes_on(town, grap
 
 
 def test_problems_are_cut_where_that_pays(town, graph):
-    """Where the multipliers are too many for a proof; otherwise the graph stays whole."""
+    """Where the multipliers are many; otherwise the graph stays whole."""
     tuning = TilingTuning(host_outputs=64, worthwhile=1.0)
     assert tiling_for(town, graph, tuning, host=True).one
-    unread = replace(tuning, read_multipliers=0)
-    assert not tiling_for(town, graph, unread, host=True).one
-    assert tiling_for(town, graph, unread).one, "accelerators take more outputs as they are"
-    assert tiling_for(town, graph, replace(unread, worthwhile=0.01), host=True).one
+    many = replace(tuning, host_multipliers=0)
+    assert not tiling_for(town, graph, many, host=True).one
+    assert tiling_for(town, graph, many).one, "accelerators take more outputs as they are"
+    assert tiling_for(town, graph, replace(many, worthwhile=0.01), host=True).one
     assert not tiling_for(town, graph, replace(tuning, least_outputs=64)).one
 
 
 def test_fewer_outputs_iterate_on_tiles_and_give_dense_tables(town, dense):
-    tuning = TilingTuning(host_outputs=64, worthwhile=1.0, read_multipliers=0)
+    tuning = TilingTuning(host_outputs=64, worthwhile=1.0, host_multipliers=0)
     mechanism = optimal(town, 0.03, backend=CpuEngine(tuning))
     assert isinstance(mechanism.weights, np.ndarray)
     assert mechanism.details["stopped"] is Stopped.GAP_REACHED and mechanism.audit.holds

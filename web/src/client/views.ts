@@ -108,7 +108,6 @@ export function auditWords(result: AuditResult, plan: Plan): string {
   const { account } = result;
   if (account) {
     const [violation, delta] = [probabilityWords(account.violation), epsilonWords(account.delta)];
-    if (account.signed) return said.auditSignedSaid(violation, delta);
     if (plan.kind === "ball") return said.auditBallSaid(pairs, seconds, account.first.toFixed(6), claimed, delta);
     return result.complete
       ? said.auditPandaSaid(pairs, seconds, claimed, account.first.toFixed(6), violation, delta)
@@ -132,8 +131,6 @@ export function showAudit(result: AuditResult, plan: Plan): void {
   const { account } = result;
   if (!result.holds) {
     showCheck("audit", "bad", said.auditBad(result.epsilon.toPrecision(4), epsilonWords(result.claimed)));
-  } else if (account?.signed) {
-    showCheck("audit", "note", said.auditSigned(epsilonWords(plan.epsilon), epsilonWords(plan.delta)));
   } else if (account && plan.kind === "ball") {
     showCheck("audit", "good", said.auditBall(pairs));
   } else if (account) {

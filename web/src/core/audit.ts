@@ -69,8 +69,6 @@ export interface Account {
   readonly pairs: number;
   /** What Phase I alone tells, per km. */
   readonly first: number;
-  /** Whether the guarantee rests on the operator's word, because it is too much for this page. */
-  readonly signed: boolean;
 }
 
 export async function decodeAll(

@@ -22,7 +22,6 @@ export interface Selection {
   readonly radius: number | null;
   readonly tail: number | "clip";
   readonly neighbours: number;
-  readonly delta_selection: number;
 }
 
 /** A probability as the nearest multiple of 2^-62 strictly between 0 and 1. */

@@ -11,10 +11,14 @@ const FORMAT = "panda-mdp table";
 const VERSION = 1;
 const DEGREES = 1e7;
 const MOST_BYTES = 2 ** 30;
+/** What a reader must know beyond the plain table, each with its field of the header. */
+const FEATURES = ["mesh", "selection"];
+const FIELDS = ["format", "version", "features", "sections", "epsilon", "domain", "outputs", "loss", "notes"];
 
 export interface Header {
   readonly format: string;
   readonly version: number;
+  readonly features: readonly string[];
   readonly epsilon: number;
   readonly domain: { readonly kind: string; readonly unit: string; readonly labels: unknown };
   readonly outputs: { readonly kind: string; readonly labels: unknown };
@@ -108,7 +112,10 @@ export class Container {
       readonly sections: Record<string, [string, number[], number]>;
     };
     const length = new DataView(file.buffer, file.byteOffset).getUint32(MAGIC.length, true);
-    if (header.format !== FORMAT || header.version !== VERSION) throw new FormatError("otherFormat");
+    const features = FEATURES.filter((name) => name in header);
+    const known = Object.keys(header).every((name) => FIELDS.includes(name) || features.includes(name));
+    const same = known && JSON.stringify(header.features) === JSON.stringify(features);
+    if (header.format !== FORMAT || header.version !== VERSION || !same) throw new FormatError("otherFormat");
     const sections = new Map<string, Section>();
     let [at, plain] = [start + length, 0];
     for (const [name, [coding, shape, size]] of Object.entries(header.sections)) {

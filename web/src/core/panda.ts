@@ -244,7 +244,7 @@ class PandaBalls extends PandaTable {
       within: Math.min(law.within, rows.within),
       seconds: (performance.now() - began) / 1000,
       account: {
-        violation: found.worst, delta: this.delta, first: law.epsilon, signed: false,
+        violation: found.worst, delta: this.delta, first: law.epsilon,
         pairs: (found.seen / this.size) * rows.pairs,
       },
     };
@@ -337,11 +337,7 @@ class PandaCoins extends PandaTable {
     for (let y = 0; y < others; y++) {
       if (y !== x) worst = Math.max(worst, this.law.violation(x, y, this.epsilon, this.budgets, this.delta * 1e-6));
     }
-    return worst + this.shared;
-  }
-
-  private get shared(): number {
-    return this.law.selection.delta_selection;
+    return worst;
   }
 
   private rate(x: number, others: number): number {
@@ -367,15 +363,13 @@ class PandaCoins extends PandaTable {
       complete: found.seen === this.size, within: found.seen === this.size ? Infinity : 0, covered, sampled: 0,
       seconds: (performance.now() - began) / 1000,
       account: {
-        violation: found.worst, delta: this.delta, first, signed: found.worst > this.delta, pairs: covered,
+        violation: found.worst, delta: this.delta, first, pairs: covered,
       },
     };
   }
 
-  /** Where Phase I has a share of delta, this page's bound is above the library's, and not enough
-   * to refuse by: the operator's word stands, and the page says so. */
   private within(violation: number): boolean {
-    return violation <= this.delta || this.shared > 0;
+    return violation <= this.delta;
   }
 
   protected ownFacts(record: number) {

@@ -243,7 +243,7 @@ class BallChecks implements Checks {
     const { delta } = this.given;
     return {
       ...found, claimed: this.given.first,
-      account: { violation: delta, delta, pairs: found.covered, first: found.epsilon, signed: false },
+      account: { violation: delta, delta, pairs: found.covered, first: found.epsilon },
     };
   }
 
@@ -269,10 +269,10 @@ export class AnchorsChecks implements Checks {
 
   async audit(options: AuditOptions): Promise<AuditResult> {
     const began = performance.now();
-    const { epsilon, delta, selection } = this.given;
+    const { epsilon, delta } = this.given;
     const { law } = this;
     this.budgets ??= await law.budgets(
-      epsilon, delta - selection.delta_selection, (share) => options.onProgress(share / 2),
+      epsilon, delta, (share) => options.onProgress(share / 2),
     );
     let [worst, first] = [0, 0];
     for (let x = 0; x < law.size; x++) {
@@ -285,25 +285,24 @@ export class AnchorsChecks implements Checks {
         await new Promise((resolve) => setTimeout(resolve));
       }
     }
-    const violation = worst + selection.delta_selection;
+    const violation = worst;
     const pairs = (law.size * (law.size - 1)) / 2;
-    const signed = violation > delta && selection.delta_selection > 0;
     return {
-      holds: (violation <= delta || signed) && first <= epsilon, epsilon, claimed: epsilon, worst: [0, 0, 0],
+      holds: violation <= delta && first <= epsilon, epsilon, claimed: epsilon, worst: [0, 0, 0],
       distance: 0, pairs, complete: true, within: Infinity, covered: pairs, sampled: 0,
       seconds: (performance.now() - began) / 1000,
-      account: { violation, delta, pairs, first, signed },
+      account: { violation, delta, pairs, first },
     };
   }
 
   own(record: number, distances: readonly number[]): OwnAudit {
-    const { delta, selection } = this.given;
-    let violation = selection.delta_selection;
+    const { delta } = this.given;
+    let violation = 0;
     for (let y = 0; y < this.law.size; y++) {
-      if (y !== record) violation = Math.max(violation, this.pair(record, y) + selection.delta_selection);
+      if (y !== record) violation = Math.max(violation, this.pair(record, y));
     }
     return {
-      holds: violation <= delta || selection.delta_selection > 0, epsilon: this.given.epsilon,
+      holds: violation <= delta, epsilon: this.given.epsilon,
       pairs: this.law.size - 1, violation,
       told: distances.map((distance) => ({ distance, guess: null, records: 0 })),
     };

@@ -113,7 +113,6 @@ export function selectionJson(said: AnchorsSelection): string {
     alpha: float(said.alpha),
     candidates: JSON.stringify(said.candidates ?? null),
     decay: JSON.stringify(said.decay),
-    delta_selection: float(said.delta_selection),
     neighbours: String(said.neighbours),
     radius: float(said.radius),
     rate: float(said.rate),

@@ -79,7 +79,7 @@ export class Survey {
       limit: options.auditSeconds ?? 600, samples: 0, onProgress: () => undefined,
     });
     if (plan instanceof AnchorsPlan && checks instanceof AnchorsChecks) plan.budgets = checks.budgets;
-    if (!audited.holds || !audited.complete || audited.account?.signed) throw new PrivacyError("notPrivate");
+    if (!audited.holds || !audited.complete) throw new PrivacyError("notPrivate");
     const limits = { ...limitsFrom(session.stated, plan.epsilon), ...options.limits };
     const given: LedgerOptions = { marks: store, ...(options.factory ? { factory: options.factory } : {}) };
     const ledger = await Ledger.open(limits, given);

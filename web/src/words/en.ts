@@ -216,11 +216,6 @@ export const en = {
   auditPandaPart: (km: string, covered: string) =>
     `Privacy checked in this page: rows of all pairs within ${km}, both phases for ${covered} pairs; yours before anything is drawn`,
   auditBall: (pairs: string) => `Privacy of the first draw checked in this page: all ${pairs} pairs; the second when its rows come`,
-  auditSigned: (epsilon: string, delta: string) => `Promised by the operator, signed: epsilon ${epsilon} per km, delta `
-    + `${delta}. This page did not prove it`,
-  auditSignedSaid: (bound: string, delta: string) => "This page checked that the rows are what was signed, and what "
-    + `Phase I tells; its own bound on both phases together is ${bound}, above the promised ${delta}, because it does `
-    + "not count the share of delta that Phase I has. That share was not checked here.",
   auditPandaSaid: (pairs: string, seconds: string, epsilon: string, first: string, violation: string, delta: string) =>
     `This page computed, in ${seconds} s, for all ${pairs} pairs of places how often both phases together tell more `
     + `than epsilon ${epsilon} per km: with probability ${violation} at most; ${delta} is promised. The first phase `

@@ -217,11 +217,6 @@ export const it: Words = {
   auditPandaPart: (km: string, covered: string) =>
     `Riservatezza controllata in questa pagina: righe di tutte le coppie entro ${km}, entrambe le fasi per ${covered} coppie; la tua prima di ogni estrazione`,
   auditBall: (pairs: string) => `Riservatezza della prima estrazione controllata in questa pagina: tutte le ${pairs} coppie; la seconda quando arrivano le righe`,
-  auditSigned: (epsilon: string, delta: string) => `Promesso dal gestore, firmato: epsilon ${epsilon} per km, delta `
-    + `${delta}. Questa pagina non lo ha dimostrato`,
-  auditSignedSaid: (bound: string, delta: string) => "Questa pagina ha controllato che le righe siano quelle firmate, e "
-    + `che cosa rivela la prima fase; il suo limite per entrambe le fasi insieme è ${bound}, sopra il ${delta} promesso, `
-    + "perché non conta la parte di delta che spetta alla prima fase. Quella parte qui non è stata controllata.",
   auditPandaSaid: (pairs: string, seconds: string, epsilon: string, first: string, violation: string, delta: string) =>
     `Questa pagina ha calcolato, in ${seconds} s, per tutte le ${pairs} coppie di luoghi quanto spesso le due fasi insieme `
     + `dicono più di epsilon ${epsilon} per km: con probabilità ${violation} al massimo; è promesso ${delta}. La prima fase `

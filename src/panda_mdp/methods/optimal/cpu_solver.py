@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
-from panda_mdp.methods.optimal.dual import proof_of
+from panda_mdp.loss import MOST_STORED
+from panda_mdp.methods.optimal.dual import both_ways
 from panda_mdp.methods.optimal.finish import Candidate, HostFinish
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import (
@@ -30,7 +31,7 @@ from panda_mdp.methods.optimal.halpern import (
     root_scale,
 )
 from panda_mdp.methods.optimal.program import WIDER, Program, Tiling
-from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.bound import Multipliers, Proved
 
 LEAST_BLOCK = 32
 BLOCK_ENTRIES = 1 << 15
@@ -223,18 +224,26 @@ class CpuSolver(GraphSolver, Float32Halpern):
         )
         return self.program.least_of_records(nodes)
 
-    def proof(self) -> BoundProof | None:
-        """The multipliers of `bound`, read off as its kernel does; those of tiles are none."""
-        if not self.tiling.one or 2 * self._u[:, 0].size > self.tuning.read_multipliers:
+    def proof(self) -> Proved | None:
+        """The multipliers of `bound`, read off as its kernel does where both sides have their sign;
+        of outputs that a tile has twice the first."""
+        if self.problem.loss.size > MOST_STORED:
             return None
-        sides = self._u.astype(np.float64) * self._inverse[self.ends]
-        first, second = sides[:, 0], sides[:, 1]
-        growth = self.growth_above[:, None]
-        read = [np.minimum(first, -second / growth), np.minimum(second, -first / growth)]
-        # No number counts as none.
-        multipliers = self.unit * np.stack([np.fmax(0.0, side) for side in read])
-        edges = Graph(self.program.record[self.ends], self.length)
-        return proof_of(self.problem, edges, multipliers)
+        program, u = self.program, self._u
+        first = ~self.tiling.again[program.tile[self.ends[:, 0]]]
+        found = []
+        for side in range(2):
+            edge, column = np.nonzero((u[:, side] > 0) & (u[:, 1 - side] < 0) & first)
+            near, far = self.ends[edge, side], self.ends[edge, 1 - side]
+            up = u[edge, side, column].astype(np.float64) * self._inverse[near, column]
+            down = u[edge, 1 - side, column].astype(np.float64) * self._inverse[far, column]
+            value = self.unit * np.minimum(up, -down / self.growth_above[edge])
+            output = self.tiling.tiles[program.tile[near], column]
+            sound = np.isfinite(value)
+            found.append((edge[sound] + side * len(u), output[sound], value[sound]))
+        owner, outputs, values = map(np.concatenate, zip(*found, strict=True))
+        pairs = both_ways(program.record[self.ends])
+        return Proved(self.problem, Multipliers.listed(pairs, owner, outputs, values))
 
     # Tiles that see more.
 

@@ -15,54 +15,61 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.problem import Problem
 from panda_mdp.table import bound
-from panda_mdp.table.bound import LIBRARY_ERROR, UNIT_ROUNDOFF, BoundProof, total_from_below
+from panda_mdp.table.bound import (
+    LIBRARY_ERROR,
+    UNIT_ROUNDOFF,
+    Bound,
+    Multipliers,
+    Proved,
+    Stated,
+    total_from_below,
+)
 
 WORTH = 0.01
 """Of the gap: what a bound may give away for a proof."""
 
 
-def both_ways(graph: Graph, multipliers: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The edges as pairs (i, j), then as (j, i), (2 E, 2), and their multipliers, (2 E, m)."""
-    pairs = np.concatenate([graph.ends, graph.ends[:, ::-1]])
-    return pairs, multipliers.reshape(-1, multipliers.shape[-1])
+def both_ways(ends: IntArray) -> IntArray:
+    """Edges (E, 2) as pairs (i, j), then as (j, i), (2 E, 2)."""
+    return np.concatenate([ends, ends[:, ::-1]])
 
 
-def proof_of(problem: Problem, graph: Graph, multipliers: FloatArray) -> BoundProof | None:
-    """What multipliers (2, E, m) of a graph prove, in the form that a file holds."""
-    return BoundProof.made(problem, *both_ways(graph, multipliers))
+def edge_multipliers(graph: Graph, multipliers: FloatArray) -> Multipliers:
+    """Multipliers (2, E, m) of a graph in the form that a file holds."""
+    return Multipliers.of(both_ways(graph.ends), multipliers.reshape(-1, multipliers.shape[-1]))
 
 
-def centre_proof(problem: Problem, centre: int) -> BoundProof | None:
+def centre_proof(problem: Problem, centre: int) -> Proved:
     """`centre_bound` by multipliers: record x lends the centre all that it costs itself."""
     others = np.delete(np.arange(problem.size), centre)
     pairs = np.stack([np.full(len(others), centre), others], axis=1)
     metric = problem.domain.metric
     length = metric.pairs(pairs[:, 0], pairs[:, 1])
     growths = bound.growth(problem.epsilon, length, metric.relative_error)
-    return BoundProof.made(problem, pairs, problem.weighted_loss[others] / growths[:, None])
+    lent = problem.weighted_loss[others] / growths[:, None]
+    return Proved(problem, Multipliers.of(pairs, lent))
 
 
-def free_proof(problem: Problem) -> BoundProof | None:
+def free_proof(problem: Problem) -> Proved:
     """`free_bound`, which needs no multipliers."""
-    none = np.empty((0, problem.outputs_count))
-    return BoundProof.made(problem, np.empty((0, 2), dtype=np.int64), none)
+    none = np.empty((0, 2), dtype=np.int64)
+    return Proved(problem, Multipliers.of(none, np.empty((0, problem.outputs_count))))
 
 
-def proved(
-    bound: float, loss: float, gap: float, proofs: Iterable[BoundProof | None]
-) -> tuple[float, BoundProof | None]:
-    """The bound to state for a loss, and its proof: the best one that gives next to nothing away.
+def proved(bound: Stated, loss: float, gap: float, proofs: Iterable[Proved | None]) -> Bound:
+    """The bound of a table of this loss: the shortest of its best proofs that gives next to nothing
+    away.
 
     What is proved may fall short of `bound` by a hundredth of the gap that was asked for, and must
     not make a gap that is reached one that is not; otherwise `bound` stays, without a proof.
     """
+    least = bound.value - WORTH * gap * abs(bound.value)
+    if loss - bound.value <= gap * bound.value:
+        least = max(least, loss / (1 + gap))
     best = max((p for p in proofs if p is not None), key=lambda p: p.value, default=None)
-    if best is None or not best.value >= bound - WORTH * gap * abs(bound):
-        return bound, None
-    stated = min(bound, best.value)
-    if loss - bound <= gap * bound and not loss - stated <= gap * stated:
-        return bound, None
-    return stated, best
+    if best is None:
+        return bound
+    return next((p for p in (best.shortened(), best) if p.value >= least), bound)
 
 
 def dual_bound(
@@ -74,7 +81,7 @@ def dual_bound(
     `multipliers[0, e]` belongs to z_i <= g z_j of edge e = (i, j), `multipliers[1, e]` to
     z_j <= g z_i. Edges need not be all pairs: those left out have multipliers 0.
     """
-    return bound.dual_bound(problem, *both_ways(graph, multipliers), cost)
+    return bound.dual_bound(problem, edge_multipliers(graph, multipliers), cost)
 
 
 def boxed_bound(
@@ -92,7 +99,7 @@ def boxed_bound(
     fill the row. Entries that are tiny because they are expensive then weigh little, however far
     their own reduced costs are from exact.
     """
-    reduced = bound.reduced_from_below(problem, *both_ways(graph, multipliers), cost)
+    reduced = bound.reduced_from_below(problem, edge_multipliers(graph, multipliers), cost)
     along = np.argsort(reduced, axis=1)
     filled = np.cumsum(np.take_along_axis(most, along, 1), axis=1)
     last = np.minimum((filled < 1).sum(axis=1), most.shape[1] - 1)

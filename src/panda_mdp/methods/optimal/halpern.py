@@ -30,7 +30,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.program import Tiling, TilingTuning
 from panda_mdp.problem import Problem
-from panda_mdp.table.bound import UNIT_ROUNDOFF, BoundProof, growth, total_from_below
+from panda_mdp.table.bound import UNIT_ROUNDOFF, Proved, growth, total_from_below
 
 CHECK = 40
 ROW_PULL = 5.0
@@ -178,7 +178,7 @@ class GraphSolver(Halpern):
             self._widen()
         return bound
 
-    def proof(self) -> BoundProof | None:
+    def proof(self) -> Proved | None:
         """What `bound` rests on, in the form that a file holds; None where it cannot be had."""
         return None
 

@@ -43,15 +43,15 @@ from panda_mdp.methods.optimal.dual import (
     centre_bound,
     centre_proof,
     dual_bound,
+    edge_multipliers,
     free_bound,
     free_proof,
-    proof_of,
 )
 from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem, check_number
-from panda_mdp.table.bound import BoundProof
+from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import floor_row, normalise, release
 
@@ -87,7 +87,7 @@ class SmallLp(TableSolver):
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.proofs: list[BoundProof | None] = []
+        self.proofs: list[Proved] = []
 
     def begin(self, standing: Standing) -> None:
         problem = self.problem
@@ -144,10 +144,10 @@ class SmallLp(TableSolver):
     def bound(self) -> float:
         if self._multipliers is None:
             return -np.inf
-        self.proofs.append(proof_of(self.problem, self._graph, self._multipliers))
+        self.proofs.append(Proved(self.problem, edge_multipliers(self._graph, self._multipliers)))
         return boxed_bound(self.problem, self._graph, self._multipliers, self._most * INFLATED)
 
-    def other_proofs(self) -> list[BoundProof | None]:
+    def other_proofs(self) -> list[Proved]:
         return self.proofs
 
     def candidate(self) -> FloatArray | None:
@@ -347,10 +347,10 @@ class HighsLp(OneLp):
         self._prices = multipliers(prices, self.exponent, problem.outputs_count)
         return dual_bound(problem, self.graph, self._prices)
 
-    def proof(self) -> BoundProof | None:
-        return proof_of(self.problem, self.graph, self._prices)
+    def proof(self) -> Proved | None:
+        return Proved(self.problem, edge_multipliers(self.graph, self._prices))
 
-    def other_proofs(self) -> Sequence[BoundProof | None]:
+    def other_proofs(self) -> Sequence[Proved]:
         return (free_proof(self.problem),)
 
     def facts(self) -> dict[str, Any]:

@@ -47,7 +47,9 @@ class TilingTuning:
     least_outputs: int = 512
     """Fewer outputs are one tile, where the iteration is faster, and give dense tables."""
     host_outputs: int = 128
-    """From so many on tiles pay on the CPU, where multipliers no longer fit its cache."""
+    host_multipliers: int = 1 << 22
+    """From so many outputs, and more than so many multipliers, on tiles pay on the CPU, whose cache
+    these no longer fit."""
     worthwhile: float = 0.35
     """Part of the table that the nodes may hold for tiles to pay."""
     nats: float = 10.0
@@ -56,8 +58,6 @@ class TilingTuning:
     most_nats: float = 60.0
     limited: float = 1e-3
     """Of the bound: what lies outside may take from it before tiles see more."""
-    read_multipliers: int = 1 << 22
-    """Multipliers of a graph among which those of a proof are looked for."""
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,7 @@ def tiling_for(
     least, nats = tuning.least_outputs, tuning.nats
     if host:
         nats = tuning.host_nats
-        # Multipliers of tiles are no proof of a bound: graphs that may give one stay whole.
-        if 2 * graph.count * problem.outputs_count > tuning.read_multipliers:
+        if 2 * graph.count * problem.outputs_count > tuning.host_multipliers:
             least = min(tuning.host_outputs, least)
     if problem.outputs_count >= least:
         tiling = Tiling.reaching(problem, graph, nats)

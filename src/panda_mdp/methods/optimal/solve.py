@@ -9,6 +9,7 @@ from typing import Any
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import MOST_DENSE
 from panda_mdp.compute.status import Stopped
+from panda_mdp.loss import MOST_STORED
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.certify import Solver, Standing, TableSolver, Tuning
 from panda_mdp.methods.optimal.backends import Engine, Machine, choose
@@ -24,7 +25,7 @@ from panda_mdp.methods.optimal.lp import SmallLp, is_small
 from panda_mdp.methods.optimal.starts import cheapest_outputs, one_floor, one_row
 from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
-from panda_mdp.table.bound import MOST_MULTIPLIERS, BoundProof
+from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import FLOOR_SHARE, FLOOR_WORTH, floor_under, release
 
@@ -97,13 +98,13 @@ class FirstOrder(TableSolver):
     def bound(self) -> float:
         return self._sound(self.iterates.bound())
 
-    def proof(self) -> BoundProof | None:
-        proof: BoundProof | None = self.iterates.proof()
+    def proof(self) -> Proved | None:
+        proof: Proved | None = self.iterates.proof()
         return proof
 
-    def other_proofs(self) -> Sequence[BoundProof | None]:
+    def other_proofs(self) -> Sequence[Proved]:
         problem = self.problem
-        if problem.loss.size > MOST_MULTIPLIERS:
+        if problem.loss.size > MOST_STORED:
             return ()
         return free_proof(problem), centre_proof(problem, middle(problem))
 

@@ -97,7 +97,7 @@ def second_objective(
         "iterations": solver.iterations,
     }
     return table.with_facts(
-        lower_bound=best.lower_bound,
+        bound=best.bound,
         stages=(*best.stages, ("second objective", sum(standing.seconds.values()))),
         details={**best.details, **table.details, "second": facts},
     )
@@ -163,8 +163,7 @@ def limit_attacker(
         "iterations": solver.iterations,
     }
     return best.with_facts(
-        lower_bound=free.lower_bound,
-        proof=free.proof,
+        bound=free.bound,
         stages=(*free.stages, ("solve, repair and audit", sum(standing.seconds.values()))),
         details={**best.details, "limited": facts},
     )

@@ -91,12 +91,10 @@ class SelectionInfo(Message):
     tail: Fraction | Literal["clip"] = "clip"
     candidates: Indices | None = None
     neighbours: Annotated[int, Field(ge=1, le=MOST_RECORDS)] = 20
-    delta_selection: Annotated[float, Field(ge=0, le=0)] = 0.0
-    """0: the choice of anchors has no share of delta of its own."""
 
     def law(self) -> BernoulliAnchors:
         """The law that anchors are drawn by."""
-        fields = self.model_dump(exclude={"candidates", "delta_selection"})
+        fields = self.model_dump(exclude={"candidates"})
         candidates = None if self.candidates is None else np.array(self.candidates)
         return BernoulliAnchors(candidates=candidates, **fields)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import secrets
 import zlib
 from collections.abc import Mapping
@@ -136,9 +135,10 @@ def examine(data: bytes) -> TableRow:
         # Rounded it would be private between its vertices alone.
         kind, facts = "everywhere", _losses(table, table.everywhere.epsilon)
     else:
-        if "blocks" not in look(data).header["shapes"]:
-            # Clients need no losses.
-            table = compact(table)
+        shapes = look(data).header["shapes"]
+        table = table if "blocks" in shapes else compact(table)
+        if "blocks" not in shapes or "bound_pairs" in shapes:
+            # Clients need no losses and no proof of a bound.
             data = encode(table, losses=False)
         facts = _losses(table, table.audit.epsilon)
     problem, domain = table.problem, table.problem.domain
@@ -171,13 +171,11 @@ def _losses(table: Mechanism, audited_epsilon: float) -> dict[str, Any]:
     """Loss and bound: computed, or as stated in a file that left the losses out."""
     details = table.details
     loss = details.get("stated_loss", table.loss)
-    bound = details.get("stated_bound", table.lower_bound)
+    bound = table.lower_bound
     if loss is None:
         raise FileFormatError(
             "the file holds neither losses nor their mean; publish one that was saved with losses"
         )
-    if bound is not None and not math.isfinite(bound):
-        bound = None
     return {
         "audited_epsilon": audited_epsilon,
         "loss": loss,
