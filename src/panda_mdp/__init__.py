@@ -28,6 +28,7 @@ from panda_mdp.methods.everywhere import optimal_everywhere
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.planar_laplace import planar_laplace
+from panda_mdp.methods.second.dominate import dominate
 from panda_mdp.methods.second.second import limit_attacker, second_objective
 from panda_mdp.outputs import Outputs
 from panda_mdp.panda.audit import audit_panda
@@ -85,6 +86,7 @@ __all__ = [
     "constopt",
     "count_visits",
     "distance_loss",
+    "dominate",
     "explain",
     "exponential",
     "inspect",

@@ -205,3 +205,17 @@ def test_bad_input_is_one_line_and_code_2(
     result = call(*arguments)
     assert result.exit_code == 2 and words in result.stderr
     assert result.stderr.count("\n") == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_better_than_what_phones_have(town: Path, tmp_path: Path) -> None:
+    target, facts = tmp_path / "t.pmdp", tmp_path / "facts.json"
+    options = ("--records", "16", "--outputs", "all", "--epsilon", "3", "--json", facts)
+    result = call("solve", town, "-o", target, *options, "--against", "android")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    told = json.loads(facts.read_text())["dominates"]
+    assert told["holds"] and told["bound"] <= told["factor"] <= 1
+    assert f"{told['factor']:.3f}" in said
+    assert pm.load(target).audit.holds
+    both = call("solve", town, "-o", target, "--against", "android", "--then", "error")
+    assert both.exit_code == 2 and "--against excludes" in both.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -27,6 +27,7 @@ from panda_mdp.cli.options import (
 from panda_mdp.cli.printing import show, tell
 
 RECORDS, OUTPUTS = 5000, 100
+Reference = Literal["android", "laplace"]
 
 
 @described
@@ -45,6 +46,7 @@ def solve(
     attacker: str | None = None,
     limit: float | None = None,
     radius: float | None = None,
+    against: Reference | None = None,
     time_limit: NonNegative = 0.0,
     seed: Seed = 0,
     json: Json = None,
@@ -57,7 +59,8 @@ def solve(
     table means.
 
     The loss alone is made least, unless --then or --attacker names what an attacker gains:
-    vulnerability, located or error.
+    vulnerability, located or error. With --against the loss is what the reference has, and all that
+    a guesser gains is made least in shares of what the reference gives away.
 
     Options:
         out FILE: Target, .pmdp.
@@ -69,6 +72,7 @@ def solve(
         attacker NAME: With --limit: what an attacker may gain at most.
         limit NUMBER: With --attacker: at most so often, or km off.
         radius KM: With the name 'located': within so much.
+        against NAME: Be better by every measure than android, or laplace.
         time_limit SECONDS: End with the best so far; 0 for no limit.
     """
     from panda_mdp.city.draw import find_places
@@ -88,8 +92,12 @@ def solve(
         "--attacker and --limit belong together, and exclude --then: give both, or --then",
         "--attacker",
     )
+    alone = "--against excludes --then and --attacker: it minds every measure"
+    require(against is None or not wishes, alone, "--against")
+    if against is not None:
+        wishes["against"] = against
     method = method.strip()
-    only = f"--then and --attacker are for the method 'optimal', not {method!r}"
+    only = f"--then, --attacker and --against are for the method 'optimal', not {method!r}"
     require(method == "optimal" or not wishes, only, "--method")
     with working("reading the map"):
         source = find_places(city, records or RECORDS, seed)
@@ -113,7 +121,7 @@ def solve(
         more = {"delta": table.delta, "violation": table.account.violation}
         write_json(json, {**numbers, **more, "download": table.download})
         return
-    details = {name: table.details.get(name) for name in ("second", "limited")}
+    details = {name: table.details.get(name) for name in ("second", "limited", "dominates")}
     solved = {name: getattr(table, name) for name in ("method", "lower_bound", "seconds")}
     solved["bound"] = None if table.bound is None else table.bound.words
     numbers |= {**solved, **details, "audited_epsilon": table.audit.epsilon}
@@ -151,6 +159,7 @@ def drawn_problem(
 
 def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[str, Any]) -> Any:
     from panda_mdp.methods.optimal.optimal import optimal
+    from panda_mdp.methods.second.dominate import dominate
     from panda_mdp.methods.second.second import limit_attacker, second_objective
     from panda_mdp.survey.registry import choose_methods
 
@@ -173,7 +182,19 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
             solver, wishes["name"] = second_objective, wishes.pop("then")
         elif "attacker" in wishes:
             solver = limit_attacker
+        elif "against" in wishes:
+            reference = reference_of(problem, wishes.pop("against"))
+            return dominate(problem, reference, gap=gap, time_limit=limit, progress=tell)
         return solver(problem, gap=gap, time_limit=limit, progress=tell, **wishes)
+
+
+def reference_of(problem: Any, name: Reference) -> Any:
+    """The table of a name that ours is compared with."""
+    from panda_mdp.methods.adjust import remap
+    from panda_mdp.methods.planar_laplace import planar_laplace
+    from panda_mdp.methods.references import android_grid
+
+    return android_grid(problem) if name == "android" else remap(planar_laplace(problem))
 
 
 TABLE = {
@@ -194,17 +215,24 @@ LIMITED = (
 )
 
 
+DOMINATES = (
+    "all that a guesser gains, at the loss of the reference ({loss[1]:.4g} {loss_unit}): each is "
+    "at most {factor:.3f} of what the reference gives away, and no private table has less than "
+    "{bound:.3f}; {parts}; the best guess is {error[0]:.3g} {unit} off, {error[1]:.3g} there"
+)
+
+
 def meaning(mechanism: Any) -> list[tuple[str, str]]:
     """What a table promises and costs, in words."""
     problem = mechanism.problem
     rows = tell(TABLE, mechanism, per=per(problem.domain.unit))
     bound = mechanism.bound
-    if bound is not None:
+    if bound is not None and "dominates" not in mechanism.details:
         share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
         least = f"{bound.value:.4g} {problem.loss_unit}"
         rows.append(("bound", f"{share} the least possible, {least} ({bound.words})"))
     if mechanism.method.startswith("optimal"):
-        rows.append(("optimised", _optimised(mechanism.details, problem.loss_unit)))
+        rows.append(("optimised", _optimised(mechanism.details, problem)))
     for distance in (0.1, 1.0) if problem.domain.unit == "km" else ():
         factor = math.exp(min(problem.epsilon * distance, 700))
         said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
@@ -212,8 +240,16 @@ def meaning(mechanism: Any) -> list[tuple[str, str]]:
     return [*rows, ("prior", problem.prior_source)]
 
 
-def _optimised(details: Any, loss_unit: str) -> str:
+def _optimised(details: Any, problem: Any) -> str:
     """Which objectives a table of `optimal` was made for, and what is proved of the second."""
+    loss_unit = problem.loss_unit
+    if "dominates" in details:
+        facts = details["dominates"]
+        parts = ", ".join(
+            f"{name} {a:.3g} of {b:.3g}" for name, (a, b) in facts["measures"].items()
+        )
+        said = DOMINATES.format(**facts, parts=parts, unit=problem.domain.unit, loss_unit=loss_unit)
+        return said if facts["holds"] else f"NOT better by every measure: {said}"
     facts = details.get("second") or details.get("limited")
     if facts is None:
         return "the loss alone; --then also makes an attacker gain little (docs/lab.md)"

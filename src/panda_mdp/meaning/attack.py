@@ -2,7 +2,7 @@
 
 A channel z (K x m, rows on the simplex) carries a secret record x, drawn from a prior p, to an
 observed output y. Every measure is a finite sum in float64; nothing is sampled. The attacker
-knows p and z and does the best that can be done. Names and definitions follow quantitative
+knows p and z and guesses any place, record or not. Names and definitions follow quantitative
 information flow (Alvim, Chatzikokolakis, McIver, Morgan, Palamidessi and Smith, The Science of
 Quantitative Information Flow, Springer 2020) and, for locations, Shokri et al. (S&P 2011).
 
@@ -23,6 +23,7 @@ from panda_mdp.errors import InvalidInputError, MethodError
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.guesses import has_places, held_sets, metric_distances, refined_medians
 from panda_mdp.table.mechanism import Table
 
 RADII_KM = (0.1, 0.2, 0.5, 1.0)
@@ -115,8 +116,9 @@ class Attack(RebuiltOnCopy):
     method: str
     unit: str
     prior_source: str
-    place: IntArray
-    """The record that the attacker of `error` names after each output, (m,)."""
+    restricted: tuple[float, ...]
+    """Radii of `located` at which only records were tried as guesses: there are no places between
+    records, or too many to try; somebody who points elsewhere may do better."""
     vulnerability: float
     """How often the best guess of the record is right (Bayes vulnerability)."""
     prior_vulnerability: float
@@ -124,7 +126,8 @@ class Attack(RebuiltOnCopy):
     worst_posterior: float
     """The largest belief that any output gives in any record."""
     error: float
-    """Expected distance between the record and the best guess of its place, in `unit`."""
+    """Expected distance between the record and the best guess of its place, in `unit`; the guess is
+    any place where there are places between records, to the precision of its search."""
     prior_error: float
     """The same without any report."""
     error_by_record: FloatArray
@@ -132,7 +135,7 @@ class Attack(RebuiltOnCopy):
     hit_by_record: FloatArray
     """How often each record is guessed right by the attacker of `vulnerability`, (K,)."""
     located: Mapping[float, float]
-    """For each radius, how often the best guess lies within it of the record."""
+    """For each radius, how often the best guess lies within it of the record, wherever it lies."""
     prior_located: Mapping[float, float]
     min_entropy_leakage: float
     """Bits."""
@@ -184,8 +187,9 @@ def attack(
     """What the best attacker gains from one report of `mechanism`, exactly.
 
     The attacker knows the table and `prior` (the problem's own where None: the table may have been
-    optimised for one prior and be attacked with another). Guesses are records of the domain;
-    distances are the domain's. `radii` are in its unit; by default 100 m to 1 km, or a tenth of
+    optimised for one prior and be attacked with another). The place that is guessed need not be a
+    record (`panda_mdp.space.guesses`); in metrics without places between records it is one.
+    Distances are the domain's. `radii` are in its unit; by default 100 m to 1 km, or a tenth of
     the diameter where the unit is not km. Works on any table, one without a guarantee included.
 
     What it does not say: what an attacker gains who sees several reports, or knows more of the
@@ -205,8 +209,16 @@ def attack(
     within = _radii(domain, radii)
     both = joint(weights, matrix)
     # The prior is one more column.
-    least, best = _best_guesses(domain, np.column_stack([both, weights]), (None, *within))
-    after, before = least[:, :-1].sum(axis=1), least[:, -1]
+    columns = np.column_stack([both, weights])
+    sets = {radius: held_sets(domain, radius) for radius in within}
+    restricted = tuple(radius for radius in within if sets[radius] is None)
+    least, best = _best_guesses(domain, columns, (None, *restricted))
+    places, off = domain.metric.embedding[best[0]], least[0]
+    if has_places(domain.metric):
+        places, off = refined_medians(domain, columns, best[0])
+    found = dict(zip(restricted, -least[1:], strict=True))
+    found |= {r: (held @ columns).max(axis=0) for r, held in sets.items() if held is not None}
+    located = {radius: found[radius] for radius in within}
     guess = both.argmax(axis=0)
     hits = np.zeros(problem.size)
     np.add.at(hits, guess, matrix[guess, np.arange(problem.outputs_count)])
@@ -214,16 +226,16 @@ def attack(
         method=mechanism.method,
         unit=domain.unit,
         prior_source=source,
-        place=frozen(best[0, :-1]),
+        restricted=restricted,
         vulnerability=bayes_vulnerability(weights, matrix),
         prior_vulnerability=float(weights.max()),
         worst_posterior=float(posterior(weights, matrix).max()),
-        error=float(after[0]),
-        prior_error=float(before[0]),
-        error_by_record=frozen(_expected_distance(domain, matrix, best[0, :-1])),
+        error=float(off[:-1].sum()),
+        prior_error=float(off[-1]),
+        error_by_record=frozen(_expected_distance(domain, matrix, best[0, :-1], places[:-1])),
         hit_by_record=frozen(hits),
-        located=dict(zip(within, (-after[1:]).tolist(), strict=True)),
-        prior_located=dict(zip(within, (-before[1:]).tolist(), strict=True)),
+        located={radius: float(share[:-1].sum()) for radius, share in located.items()},
+        prior_located={radius: float(share[-1]) for radius, share in located.items()},
         min_entropy_leakage=min_entropy_leakage(weights, matrix),
         shannon_leakage=shannon_leakage(weights, matrix),
         prior_entropy=entropy(weights),
@@ -250,12 +262,17 @@ def _best_guesses(
     return least, best
 
 
-def _expected_distance(domain: Domain, matrix: FloatArray, guess: IntArray) -> FloatArray:
-    """How far the guesses after each output are from each record, on average, (K,)."""
+def _expected_distance(
+    domain: Domain, matrix: FloatArray, guess: IntArray, places: FloatArray
+) -> FloatArray:
+    """How far the guesses after each output, records or places, are from each record on average,
+    (K,)."""
     names, column = np.unique(guess, return_inverse=True)
-    result = np.empty(domain.size)
+    result, metric = np.empty(domain.size), domain.metric
     for rows, distance in domain.blocks(names):
-        result[rows] = np.einsum("xy,xy->x", matrix[rows], distance[:, column])
+        free = has_places(metric)
+        off = metric_distances(metric, places, rows) if free else distance[:, column]
+        result[rows] = np.einsum("xy,xy->x", matrix[rows], off)
     return result
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.compute.numba.pdhg import onto_simplex
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.graph import Graph
@@ -42,22 +41,20 @@ class TradeOff(CpuSolver):
                 self._own_degree = self.degree
             self._goal = goal
             self._take(goal.permuted(self.program.record))
-            values = self._forms.forward(self._table64())
-            self._w = np.zeros_like(values)
-            self._w[values.argmax(axis=0), np.arange(values.shape[1])] = 1.0
+            self._w = self.forms.heaviest(self.forms.forward(self._table64()))
         self.price, self._rate = price, price / self.unit
         self.degree = self._own_degree + goal.stiffness * self._share
         self._restart()
 
     def follow(self) -> None:
         """Take in the forms that matter for where the table is now."""
-        forms = self._forms.moved(self._table64(), self._w)
-        if forms is not self._forms:
+        forms = self.forms.moved(self._table64(), self._w)
+        if forms is not self.forms:
             self._take(forms)
             self._restart()
 
     def _take(self, forms: Forms) -> None:
-        self._forms = forms
+        self.forms = forms
         self._share = forms.shares()
         steep = forms.steepness(self._scale.astype(np.float64) ** 2 / self._share[:, None])
         # An output that no record may report has no forms to move.
@@ -80,7 +77,7 @@ class TradeOff(CpuSolver):
     def _iterate(self, steps: int, since: int) -> float:
         if self._goal is None:
             return super()._iterate(steps, since)
-        moved, forms, rate = 0.0, self._forms, self._rate
+        moved, forms, rate = 0.0, self.forms, self._rate
         for done in range(0, steps, TOGETHER):
             np.add(self._plain, rate * forms.adjoint(self._w), out=self._cost, casting="same_kind")
             count = min(TOGETHER, steps - done)
@@ -88,7 +85,7 @@ class TradeOff(CpuSolver):
             # With step 1 / (weight stiffness) of the table these are the largest that converge.
             step = self.weight * forms.stiffness / (rate * self._steep)
             ahead = forms.forward(np.asarray(self._mid * self._scale, dtype=np.float64))
-            new = onto_simplex(self._w + step * ahead)
+            new = forms.onto(self._w + step * ahead)
             if done + count == steps:
                 moved += float(((new - self._w) ** 2 * (rate / step)).sum())
             keep = (since + done + count) / (since + done + count + 1.0)
@@ -97,7 +94,7 @@ class TradeOff(CpuSolver):
 
     def least_trade(self) -> float:
         """L with loss + price v >= L for every private table, rigorously."""
-        below = self._forms.below(onto_simplex(self._w))
+        below = self.forms.below(self.forms.onto(self._w))
         # What rounds the product is within what `below` leaves, and the sum's within the kernel's.
         self._cost64 = np.ascontiguousarray(self._plain64 + self.price * below)
         try:

@@ -219,7 +219,7 @@ class ExactLimit(LimitSolver, OneLp):
         private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
         values = scipy.sparse.kron(self.goal.forms.coefficients / self._unit, each)
         values = values @ scipy.sparse.diags_array(most.ravel())
-        largest = -scipy.sparse.vstack([each] * self.problem.size)
+        largest = -scipy.sparse.vstack([each] * self.goal.forms.coefficients.shape[0])
         objective = np.repeat([0.0, 1.0], [len(cost), each.shape[0]])
         limited, least = limit.pair(np.append(cost, np.zeros(each.shape[0])), objective)
         columns, beside = np.split(limited[None], [len(cost)], axis=1)
@@ -262,6 +262,8 @@ class ExactLimit(LimitSolver, OneLp):
 
 class Descent(LimitSolver):
     """The first-order method at a price that is moved until the limit is met."""
+
+    least_step = NEAR
 
     def __init__(self, limit: Limit, solver: TradeOff | None = None) -> None:
         super().__init__(limit)
@@ -334,7 +336,7 @@ class Descent(LimitSolver):
     def bound(self) -> float:
         if self.ended is not None:
             return -math.inf
-        return self.limit.bound(self.solver.least_trade(), self.price)
+        return self.limit.bound(self.solver.least_trade(), self.price) + self.solver.forms.offset
 
     def candidate(self) -> tuple[FloatArray, FloatArray | None]:
         return self.inside.table, None if self.outside is None else self.outside.table
@@ -350,11 +352,11 @@ class Descent(LimitSolver):
         self.solver.follow()
         self._rested += 1
         step = -math.log(moved) / self._power
-        if min(abs(step), self._farthest) <= NEAR or self._rested < self._rest:
+        if min(abs(step), self._farthest) <= self.least_step or self._rested < self._rest:
             return
         self._rested = 0
         if step * self._last_step < 0:
-            self._farthest = max(0.5 * abs(self._last_step), NEAR)
+            self._farthest = max(0.5 * abs(self._last_step), self.least_step)
         self._last_step = min(max(step, -self._farthest), self._farthest)
         self._aim_at(self.price * math.exp(self._last_step))
 

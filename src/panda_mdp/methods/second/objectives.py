@@ -22,6 +22,7 @@ import scipy
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem, check_number
+from panda_mdp.space.guesses import held_sets, largest_sets
 
 ROUNDED = 1e-11
 """Relative, and more than sums of a few thousand float64 terms of one sign can err."""
@@ -86,14 +87,40 @@ class Forms(ABC):
     def steepness(self, weight: FloatArray) -> FloatArray:
         """For every output a bound on the largest eigenvalue of A diag(weight) A^T, (m,)."""
 
+    @property
+    def offset(self) -> float:
+        """What is added to a bound of the forms to bound what they stand for."""
+        return 0.0
+
     def moved(self, table: FloatArray, weights: FloatArray) -> Self:
         """Forms that suit another table better, where only some are held; weights go with them."""
         return self
+
+    @property
+    @abstractmethod
+    def guesses(self) -> int:
+        """Forms of each output."""
+
+    def onto(self, weights: FloatArray) -> FloatArray:
+        """The nearest weights, (guesses, m), that are not negative and sum to 1 for each output."""
+        from panda_mdp.compute.numba.pdhg import onto_simplex
+
+        return np.asarray(onto_simplex(weights))
+
+    def heaviest(self, values: FloatArray) -> FloatArray:
+        """Weights on the largest form of each output alone."""
+        weights = np.zeros_like(values)
+        weights[values.argmax(axis=0), np.arange(values.shape[1])] = 1.0
+        return weights
 
 
 @dataclass(frozen=True)
 class Gain(Forms):
     """All guesses: (A z)_wy = sum_x a_wx z_xy with a_wx = p_x g_wx >= 0, a sparse array."""
+
+    @property
+    def guesses(self) -> int:
+        return int(self.coefficients.shape[0])
 
     def forward(self, table: FloatArray) -> FloatArray:
         return np.asarray(self.coefficients @ table)
@@ -147,6 +174,10 @@ class Guesses(Forms):
     """All distances, where they can be held."""
     work = 0.4
     price_factor = 10.0
+
+    @property
+    def guesses(self) -> int:
+        return len(self.held)
 
     @classmethod
     def around(cls, problem: Problem, table: FloatArray) -> Guesses:
@@ -213,7 +244,7 @@ def best_guesses(
     problem: Problem, table: FloatArray, blocks: Blocks | None = None
 ) -> tuple[IntArray, FloatArray]:
     """For every output the guess of least expected distance, and p(y) times that distance."""
-    outputs = problem.outputs_count
+    outputs = table.shape[1]
     best, least = np.zeros(outputs, dtype=np.int64), np.full(outputs, np.inf)
     joint = problem.prior[:, None] * table
     for rows, distance in problem.domain.blocks() if blocks is None else blocks:
@@ -241,7 +272,7 @@ class Objective:
     `natural` = offset + sign v: an error that should be large is its largest value minus v.
     """
 
-    name: Name
+    name: str
     forms: Forms
     offset: float = 0.0
     sign: float = 1.0
@@ -288,7 +319,7 @@ def objective(
         return Objective(name, Gain(2.0, closeness), most, -1.0, unit)
     # Where a record counts for many guesses their weights must move together.
     stiffness = 2.0 if radius is None else 5.0
-    return Objective(name, Gain(stiffness, _ball(problem, radius or 0.0)))
+    return Objective(name, Gain(stiffness, guess_gain(problem, radius)))
 
 
 def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArray) -> float:
@@ -298,16 +329,24 @@ def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArr
     return objective(problem, name, radius).forms.value(table)
 
 
-def _ball(problem: Problem, radius: float) -> scipy.sparse.csr_array:
-    """p_x for the records x within a radius of each guess; for that guess alone where it is 0."""
-    near = problem.domain.pairs_within(radius) if radius > 0 else ()
-    ends = [np.stack(pairs[:2]) for pairs in near]
-    own = np.tile(np.arange(problem.size), (2, 1))
-    places = np.concatenate([own, *ends, *(pairs[::-1] for pairs in ends)], axis=1)
-    count = places.shape[1]
-    if count > LARGEST_GAIN:
+def guess_gain(problem: Problem, radius: float | None) -> scipy.sparse.csr_array:
+    """p_x for the records x that a guess at some place holds within a radius, wherever it lies
+    (`space/guesses.py`); for guesses at records where nothing lies between them, or too much. For
+    one record each where it is None."""
+    held = held_sets(problem.domain, radius or 0.0)
+    if held is not None:
+        held = largest_sets(held)
+    else:
+        radius = radius or 0.0
+        near = problem.domain.pairs_within(radius) if radius > 0 else ()
+        ends = [np.stack(pairs[:2]) for pairs in near]
+        own = np.tile(np.arange(problem.size), (2, 1))
+        places = np.concatenate([own, *ends, *(pairs[::-1] for pairs in ends)], axis=1)
+        shape = (problem.size, problem.size)
+        held = scipy.sparse.csr_array((np.ones(places.shape[1]), tuple(places)), shape=shape)
+    if held.nnz > LARGEST_GAIN:
         raise MethodError(
-            f"{count:,} pairs lie within {radius:g}; at most {LARGEST_GAIN:,} are held"
+            f"guesses within {radius:g} hold {held.nnz:,} records in all; at most "
+            f"{LARGEST_GAIN:,} are held"
         )
-    shape = (problem.size, problem.size)
-    return scipy.sparse.csr_array((problem.prior[places[1]], tuple(places)), shape=shape)
+    return scipy.sparse.csr_array(held * problem.prior)

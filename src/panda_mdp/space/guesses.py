@@ -1,0 +1,163 @@
+"""Where somebody who guesses a place may point: anywhere, not only at records.
+
+**Within a radius.** A centre holds the records within `radius` of it. A largest set of records that
+some centre holds is the set of an intersection of discs of one size about its records. Of one
+record that is its disc, whose middle is the record; of several it is an intersection of different
+discs of one size, and has a corner, where two of their circles meet. So the records and the points
+where two circles meet are all the centres that need to be tried, whatever the records weigh, and
+the best of them is the best of all.
+
+**Nearest on average.** The geometric median, by Weiszfeld's steps from the best record.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Metric
+
+MOST_CENTRES = 400_000
+"""Centres that are tried; more take minutes."""
+MOST_RADIUS_KM = 1000.0
+"""Discs on the sphere that are small enough for what is said above of discs."""
+CLOSED = 1 + 1e-9
+"""Radii are taken so much larger: a record on the circle is inside, however it is rounded."""
+STEPS = 30
+NO_NEARER = 1e-9
+"""Distances below this do not weigh more in a step than it does."""
+LIGHTEST = 1e-200
+ENTRIES = 1 << 22
+
+
+def has_places(metric: Metric) -> bool:
+    """Whether there are places between the records: on the sphere, in a plane, on a line."""
+    flat = isinstance(metric, Euclidean) and metric.vectors.shape[1] <= 2
+    return flat or isinstance(metric, Haversine)
+
+
+def held_sets(domain: Domain, radius: float) -> scipy.sparse.csr_array | None:
+    """Sets of records that one centre holds within `radius`, the largest of all among them, (sets,
+    K) of ones; None where there are no places between the records, or too many centres to try.
+
+    >>> line = Domain.from_vectors([[0.0], [1.0], [2.0], [4.0]])
+    >>> largest_sets(held_sets(line, 0.5)).toarray().astype(int).tolist()
+    [[0, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 0]]
+    """
+    metric = domain.metric
+    on_sphere = isinstance(metric, Haversine)
+    if not has_places(metric) or (on_sphere and radius > MOST_RADIUS_KM):
+        return None
+    points, reach = metric.embedding, radius * CLOSED
+    pairs = np.zeros((0, 2), dtype=np.int64)
+    if radius > 0:
+        found = [np.stack(part[:2], axis=1) for part in domain.pairs_within(2 * radius)]
+        if 2 * sum(map(len, found)) > MOST_CENTRES:
+            return None
+        pairs = np.concatenate([pairs, *found])
+    centres = np.concatenate([points, *_crossings(points, pairs, radius, on_sphere)])
+    # A straight line through the sphere is shorter than the way round it.
+    chord = 2 * EARTH_RADIUS_KM * np.sin(reach / EARTH_RADIUS_KM / 2) if on_sphere else reach
+    tree = scipy.spatial.cKDTree(points)
+    held = tree.query_ball_point(centres, max(chord, 0.0), return_sorted=True, workers=-1)
+    return _distinct(held, domain.size)
+
+
+def _crossings(
+    points: FloatArray, pairs: IntArray, radius: float, on_sphere: bool
+) -> tuple[FloatArray, FloatArray]:
+    """The two points at `radius` from both records of each pair, which are at most twice as far
+    apart."""
+    a, b = points[pairs[:, 0]], points[pairs[:, 1]]
+    if points.shape[1] == 1:
+        # On a line the circles are pairs of points.
+        return np.minimum(a, b) + radius, np.maximum(a, b) - radius
+    if not on_sphere:
+        middle, apart = (a + b) / 2, b - a
+        square = (apart**2).sum(axis=1, keepdims=True)
+        high = np.sqrt(np.maximum(radius**2 / square - 0.25, 0.0))
+        across = high * np.stack([-apart[:, 1], apart[:, 0]], axis=1)
+        return middle + across, middle - across
+    u, v = a / EARTH_RADIUS_KM, b / EARTH_RADIUS_KM
+    both, normal = u + v, np.cross(u, v)
+    # With angle t between them: cos(t/2)^2 and sin(t/2)^2, so that nothing small is a difference.
+    cosine, sine = ((part**2).sum(axis=1, keepdims=True) / 4 for part in (both, u - v))
+    angle = radius / EARTH_RADIUS_KM
+    along = np.cos(angle) / (2 * cosine)
+    left = np.maximum(np.sin(angle) ** 2 - sine, 0.0) / cosine
+    across = np.sqrt(left / (4 * cosine * sine)) * normal
+    return EARTH_RADIUS_KM * (along * both + across), EARTH_RADIUS_KM * (along * both - across)
+
+
+def _distinct(held: npt.NDArray[Any], size: int) -> scipy.sparse.csr_array:
+    """Lists of records, ascending, as sets without repeats."""
+    lengths = np.array([len(records) for records in held])
+    members = np.fromiter(chain.from_iterable(held), np.int64, lengths.sum())
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    sets = scipy.sparse.csr_array((np.ones(len(members)), members, starts), (len(held), size))
+    # Two sets with the same sum of random words of 128 bits are the same set.
+    words = np.random.default_rng(0).integers(0, 2**64, (size, 2), dtype=np.uint64)
+    sums = np.add.reduceat(words[members], starts[:-1], axis=0)
+    first = np.sort(np.unique(sums, axis=0, return_index=True)[1])
+    return scipy.sparse.csr_array(sets[first])
+
+
+def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Those of some different sets, (sets, K), that are part of no other."""
+    lengths, step = np.diff(sets.indptr), 2048
+    kept = np.ones(len(lengths), dtype=bool)
+    for start in range(0, len(lengths), step):
+        shared = scipy.sparse.coo_array(sets[start : start + step] @ sets.T)
+        inside = shared.data == lengths[start + shared.row]
+        kept[start + shared.row[inside & (lengths[shared.col] > shared.data)]] = False
+    return scipy.sparse.csr_array(sets[np.flatnonzero(kept)])
+
+
+def refined_medians(
+    domain: Domain, weights: FloatArray, start: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Guesses of a place that are off by little under each column of `weights`, (K, m), as points
+    of the embedding, (m, p), from the records `start`, (m,); and how far off, (m,).
+
+    Every guess is a place, so what it is off by is attained, and never more than at the start.
+    """
+    metric, points = domain.metric, domain.metric.embedding
+    guess = points[start].copy()
+    cost = np.empty(len(start))
+    for begin in range(0, len(start), max(1, ENTRIES // len(points))):
+        part = slice(begin, begin + max(1, ENTRIES // len(points)))
+        own, best = weights[:, part], guess[part]
+        cost[part] = (own * metric_distances(metric, best)).sum(axis=0)
+        # From the mean: steps do not leave a record. What nobody reports weighs nothing.
+        pull = np.where(own.sum(axis=0) > 0, own, 1.0)
+        for _ in range(STEPS):
+            at = (pull.T @ points) / pull.sum(axis=0)[:, None]
+            if isinstance(metric, Haversine):
+                at *= EARTH_RADIUS_KM / np.sqrt((at**2).sum(axis=1, keepdims=True))
+            pull = np.maximum(own, LIGHTEST) / np.maximum(_straight(points, at), NO_NEARER)
+        reached = (own * metric_distances(metric, at)).sum(axis=0)
+        better = reached < cost[part]
+        best[better], cost[part] = at[better], np.minimum(reached, cost[part])
+    return guess, cost
+
+
+def metric_distances(
+    metric: Metric, places: FloatArray, records: slice = slice(None)
+) -> FloatArray:
+    """How far records (all by default) are from places given as points of the embedding, (K, n)."""
+    straight = _straight(metric.embedding[records], places)
+    if isinstance(metric, Haversine):
+        return np.asarray(
+            2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(straight / (2 * EARTH_RADIUS_KM), 1.0))
+        )
+    return straight
+
+
+def _straight(points: FloatArray, places: FloatArray) -> FloatArray:
+    return scipy.spatial.distance.cdist(points, places)

@@ -1,0 +1,130 @@
+"""Better by every measure at once, against an LP over all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy
+from scipy.optimize import linprog
+
+import panda_mdp as pm
+from panda_mdp.errors import InfeasibleError, MethodError
+from panda_mdp.methods.references import android_grid
+from panda_mdp.methods.second.dominate import measures_of
+
+KM = 1 / 111.195
+
+
+def grid(side: int, epsilon: float) -> pm.Problem:
+    north, east = np.divmod(np.arange(side * side), side)
+    domain = pm.Domain.from_points(41.9 + KM * north, 12.5 + KM * east / np.cos(np.radians(41.9)))
+    return pm.Problem(domain, np.arange(side * side), domain.distances(), epsilon)
+
+
+def least_factor(problem, reference, measures) -> float:
+    """The LP over all pairs, with guesses of the error at records: min t."""
+    size, outputs = problem.loss.shape
+    apart, each = problem.domain.distances(), scipy.sparse.eye(outputs)
+    first, second = np.nonzero(~np.eye(size, dtype=bool))
+    sign = scipy.sparse.csr_array(
+        (np.ones(len(first)), (np.arange(len(first)), first)), shape=(len(first), size)
+    ) - scipy.sparse.csr_array(
+        (np.exp(problem.epsilon * apart[first, second]), (np.arange(len(first)), second)),
+        shape=(len(first), size),
+    )
+    count = len(measures)
+    tops = scipy.sparse.block_diag([np.ones((m.gain.shape[0], 1)) for m in measures])
+    gains = scipy.sparse.vstack([m.gain for m in measures])
+    off = problem.prior * apart
+    one = np.ones((1, outputs))
+    rows = scipy.sparse.bmat(
+        [
+            [scipy.sparse.kron(sign, each), None, None, None],
+            [scipy.sparse.kron(gains, each), -scipy.sparse.kron(tops, each), None, None],
+            [
+                None,
+                scipy.sparse.kron(scipy.sparse.eye(count), one),
+                None,
+                -np.array([[m.reference] for m in measures]),
+            ],
+            [problem.weighted_loss.reshape(1, -1), None, None, None],
+            [
+                -scipy.sparse.kron(off, each),
+                None,
+                scipy.sparse.kron(np.ones((size, 1)), each),
+                None,
+            ],
+            [None, None, -one, None],
+        ],
+        format="csr",
+    )
+    most = np.zeros(rows.shape[0])
+    most[-1] = -pm.attack(reference).error
+    most[-2 - size * outputs] = reference.loss
+    sums = scipy.sparse.hstack(
+        [
+            scipy.sparse.kron(scipy.sparse.eye(size), one),
+            scipy.sparse.csr_array((size, rows.shape[1] - size * outputs)),
+        ]
+    )
+    cost = np.zeros(rows.shape[1])
+    cost[-1] = 1
+    found = linprog(cost, rows, most, sums, np.ones(size), method="highs-ipm")
+    assert found.status == 0
+    return found.fun
+
+
+@pytest.mark.parametrize(("epsilon", "kind"), [(1.0, "laplace"), (2.0, "android")])
+def test_small_tables_have_the_factor_of_the_lp(epsilon, kind):
+    problem = grid(3, epsilon)
+    reference = android_grid(problem) if kind == "android" else pm.planar_laplace(problem)
+    table = pm.dominate(problem, reference, radii=(0.6, 1.1))
+    told = table.details["dominates"]
+    expected = least_factor(problem, reference, measures_of(problem, [reference], (0.6, 1.1), None))
+    assert told["bound"] <= expected * (1 + 1e-6)
+    assert told["bound"] == pytest.approx(expected, rel=1e-4)
+    assert told["factor"] == pytest.approx(expected, rel=1e-3)
+    assert told["holds"] and table.audit.holds
+    # Every measure by the attack itself, which knows nothing of how the table was made.
+    ours, theirs = (pm.attack(one, radii=(0.6, 1.1)) for one in (table, reference))
+    assert ours.vulnerability <= told["factor"] * theirs.vulnerability * (1 + 1e-9)
+    for radius in (0.6, 1.1):
+        assert ours.located[radius] <= told["factor"] * theirs.located[radius] * (1 + 1e-9)
+    assert ours.error >= theirs.error
+    assert table.loss <= reference.loss
+
+
+def test_larger_tables_are_bracketed():
+    """The first-order method's table and bound lie on both sides of the LP's factor."""
+    problem = grid(7, 1.0)
+    reference = pm.remap(pm.planar_laplace(problem))
+    table = pm.dominate(problem, reference, radii=(0.6,), gap=0.05)
+    told = table.details["dominates"]
+    assert told["bound"] <= told["factor"] <= 1.05 * told["bound"]
+    assert told["holds"]
+
+
+def test_who_knows_the_district_gains_less_too():
+    problem = grid(3, 1.0)
+    reference = pm.planar_laplace(problem)
+    districts = np.arange(9) // 3
+    told = pm.dominate(problem, reference, radii=(), districts=districts).details["dominates"]
+    assert set(told["measures"]) == {
+        "right place",
+        *(f"right place, district {k}" for k in range(3)),
+    }
+    for value, theirs in told["measures"].values():
+        assert value <= told["factor"] * theirs * (1 + 1e-9)
+
+
+def test_what_cannot_be_is_said():
+    problem = grid(3, 0.2)
+    with pytest.raises(InfeasibleError, match="raise epsilon"):
+        pm.dominate(problem, pm.planar_laplace(problem.with_epsilon(3.0)))
+    with pytest.raises(MethodError, match="references is empty"):
+        pm.dominate(problem, [])
+    other = pm.planar_laplace(grid(2, 1.0))
+    with pytest.raises(MethodError, match=r"references\[0\] has other records"):
+        pm.dominate(problem, other)
+    with pytest.raises(MethodError, match="districts has shape"):
+        pm.dominate(problem, pm.planar_laplace(problem.with_epsilon(0.1)), districts=[1, 2])

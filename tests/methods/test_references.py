@@ -1,0 +1,51 @@
+"""What phones have today, as exact tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import panda_mdp as pm
+from panda_mdp.errors import MethodError
+from panda_mdp.methods.references import android_grid, rounding
+
+KM = 1 / 111.195
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(4)
+    places = rng.uniform(0, 6, (30, 2))
+    domain = pm.Domain.from_points(41.9 + KM * places[:, 0], 12.5 + KM * places[:, 1])
+    return pm.Problem(domain, np.arange(30), domain.distances(), 2.0)
+
+
+def test_the_offset_is_integrated(problem):
+    """Drawn often, a Gaussian offset of a quarter of the cell lands in each cell as said."""
+    table = android_grid(problem, 2.0)
+    assert isinstance(table, pm.NoGuarantee)
+    at = problem.domain.plane[0]
+    drawn = np.floor((at + np.random.default_rng(1).normal(0, 0.5, (200_000, 2))) / 2.0)
+    centres = problem.domain.metric.project(
+        *(getattr(table.problem.reports, c) for c in ("lat", "lon"))
+    )
+    cells = np.floor(centres / 2.0)
+    shares = np.array([(drawn == cell).all(axis=1).mean() for cell in cells])
+    assert table.matrix[0] == pytest.approx(shares, abs=0.005)
+    east = norm.cdf((cells[0, 0] + 1 - at[0] / 2) * 4) - norm.cdf((cells[0, 0] - at[0] / 2) * 4)
+    north = norm.cdf((cells[0, 1] + 1 - at[1] / 2) * 4) - norm.cdf((cells[0, 1] - at[1] / 2) * 4)
+    assert table.matrix[0, 0] == pytest.approx(east * north, abs=1e-12)
+
+
+def test_rounding_reports_the_centre_of_its_cell(problem):
+    table = rounding(problem, 1.0)
+    assert np.sort(table.matrix, axis=1)[:, -1] == pytest.approx(1)
+    # No place of a square is farther from its middle than half its diagonal.
+    assert table.loss <= 0.5**0.5 * 1.001
+
+
+def test_only_places_have_cells():
+    line = pm.Domain.from_vectors([[0.0], [1.0]])
+    with pytest.raises(MethodError, match="cells are for places"):
+        android_grid(pm.Problem(line, [0], line.distances(None, [0]), 1.0))
