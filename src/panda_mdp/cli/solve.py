@@ -252,7 +252,7 @@ def _optimised(details: Any, problem: Any) -> str:
         return said if facts["holds"] else f"NOT better by every measure: {said}"
     facts = details.get("second") or details.get("limited")
     if facts is None:
-        return "the loss alone; --then also makes an attacker gain little (docs/lab.md)"
+        return "the loss alone, which helps who guesses; --against minds that (docs/lab.md)"
     within = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
     return (SECOND if "second" in details else LIMITED).format(
         **facts,
