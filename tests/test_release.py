@@ -110,8 +110,17 @@ def test_what_is_missing_outside_is_skipped_or_required(monkeypatch: pytest.Monk
     from outside import LOUD, left_out
 
     monkeypatch.delenv("PANDA_MDP_REQUIRE", raising=False)
+    monkeypatch.delenv("PANDA_MDP_WITHOUT", raising=False)
     with pytest.raises(pytest.skip.Exception, match=LOUD):
         left_out("Chromium", "install it")
     monkeypatch.setenv("PANDA_MDP_REQUIRE", "all")
     with pytest.raises(pytest.fail.Exception, match="Chromium is missing; install it"):
         left_out("Chromium", "install it")
+    monkeypatch.setenv("PANDA_MDP_WITHOUT", "maps java")
+    with pytest.raises(pytest.fail.Exception, match="Chromium is missing; install it"):
+        left_out("Chromium", "install it")
+    monkeypatch.setenv("PANDA_MDP_WITHOUT", "maps chromium")
+    with pytest.raises(pytest.skip.Exception, match=LOUD):
+        left_out("Chromium", "install it")
+    with pytest.raises(ValueError, match="is none of"):
+        left_out("Netscape", "")

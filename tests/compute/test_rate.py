@@ -222,6 +222,33 @@ def test_a_row_that_only_the_floor_of_far_records_contradicts():
     assert verdict.epsilon == pytest.approx(value, rel=1e-11) and {*verdict.worst[:2]} == {i, j}
 
 
+def test_stored_rows_of_different_tiles_are_compared_over_a_floor():
+    """Within a tile all rows are alike, and nobody is at the floor: the worst pair lies across."""
+    domain = Domain.from_vectors(np.arange(128.0)[:, None])
+    assert domain.tiles.count > 1
+    first = np.array([TOTAL // 2, TOTAL // 4, TOTAL // 4])
+    second = np.array([TOTAL // 4, TOTAL // 4, TOTAL // 2])
+    later = np.isin(np.arange(128), domain.tiles.records(0), invert=True)
+    rows = FlooredRows.of(np.where(later[:, None], second, first), np.ones(3, dtype=np.int64))
+    for found in every_rate(domain, rows):
+        assert found[0] == pytest.approx(np.log(2), rel=1e-11)
+        assert later[found[1]] != later[found[2]] and abs(found[1] - found[2]) == 1
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy", "jax"])
+def test_an_output_of_one_record_alone_is_seen_over_a_floor(backend):
+    """Whether the others are at a floor of 0, or one is 0 where the floor is not."""
+    domain = random_domain("euclidean", 5, seed=2)
+    for floor, own in (([0, TOTAL], [5, TOTAL - 5]), ([5, TOTAL - 5], [0, TOTAL])):
+        weights = np.tile(floor, (5, 1))
+        weights[3] = own
+        rows = FlooredRows.of(weights, np.array(floor))
+        found = audit_weights(domain, np.array([8, 9]), rows, 100.0, backend)
+        assert found.epsilon == np.inf and not found.holds
+        assert found.worst[2] == 8 and (found.worst[0] == 3) == (own[0] == 5)
+        assert found == audit_weights(domain, np.array([8, 9]), weights, 100.0, backend)
+
+
 def test_rows_that_are_alike_over_a_floor_tell_nothing():
     domain = random_domain("euclidean", 70, seed=1)
     floor = np.array([TOTAL // 2, TOTAL // 2])

@@ -7,23 +7,24 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from outside import left_out
 
 import panda_mdp as pm
 from panda_mdp.errors import InvalidInputError
 
-pyspark = pytest.importorskip("pyspark", reason="pip install 'panda-mdp[engines]'")
-pytestmark = [
-    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
-    pytest.mark.filterwarnings("ignore"),
-]
+if find_spec("pyspark") is None or shutil.which("java") is None:
+    left_out("Java", "install Java 17 or newer, and pip install 'panda-mdp[engines]' for Spark")
+pyspark = pytest.importorskip("pyspark")
+pytestmark = pytest.mark.filterwarnings("ignore")
 KEY = pm.DrawKey(bytes(range(32)))
-ROWS = 4000
+ROWS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.executorEnv.PYTHONPATH", path)
         .config("spark.executor.memory", "512m")
         .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "200")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "90")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

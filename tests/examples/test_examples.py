@@ -14,12 +14,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "compare_methods": {"records": 80, "epsilons": (2, 8), "seconds": 5},
     "choose_epsilon": {"records": 80, "epsilons": (1, 10)},
     "words": {"words": 60},
-    "everywhere": {"spacing": 0.25},
+    "everywhere": {"spacing": 0.32},
     "panda": {"records": 90, "seconds": 5},
     "users_over_time": {"records": 40, "users": 4},
     "road_metric": {"records": 90, "seconds": 5},
     "frames_on_workers": {"rows": 400},
-    "protocol": {"users": 6, "records": 40},
+    "protocol": {"users": 4, "records": 30},
 }
 
 

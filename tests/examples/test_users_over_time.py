@@ -92,12 +92,12 @@ def test_a_manipulating_user_changes_nobody_elses_guarantee(run, problem) -> Non
 
 def test_screens_drop_forged_sets() -> None:
     rng = np.random.default_rng(0)
-    domain = pm.Domain.from_vectors(rng.random((300, 2)) * 20, unit="km")
+    domain = pm.Domain.from_vectors(rng.random((150, 2)) * 20, unit="km")
     outputs = np.arange(5)
     problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0)
     selection = pm.BernoulliAnchors("exponential", alpha=0.9, rate=0.1, radius=4.0, tail=1e-6)
     run = pm.study_panda(problem, range(12), selection, 0.1, seed=1)
-    everywhere = rng.choice(300, 60, replace=False)
+    everywhere = rng.choice(150, 30, replace=False)
     for screen in (median_screen(), distance_screen(8.0)):
         attacked = reoptimise(run, upload={4: everywhere}, screen=screen)
         assert attacked.users == 11

@@ -52,9 +52,10 @@ def test_what_is_no_key_is_refused_and_not_destroyed(tmp_path: Path) -> None:
                 use(path)
         assert path.read_bytes() == content
     DrawKey.make(tmp_path / "open.key")
-    (tmp_path / "open.key").chmod(0o644)
-    with pytest.raises(FileFormatError, match="others may use it"):
-        DrawKey.load(tmp_path / "open.key")
+    for mode in (0o644, 0o640, 0o604, 0o620, 0o602, 0o610, 0o601):
+        (tmp_path / "open.key").chmod(mode)
+        with pytest.raises(FileFormatError, match="others may use it"):
+            DrawKey.load(tmp_path / "open.key")
     with pytest.raises(InvalidInputError, match="32 bytes"):
         DrawKey(b"short")
 

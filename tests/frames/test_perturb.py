@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -241,6 +242,33 @@ def test_budgets_are_added_up_and_capped(mechanism):
     assert (summary.over_budget, summary.most, summary.spent) == (3, 2, 4.0)
     with pytest.raises(BudgetError, match="less than one report costs"):
         pm.perturb(frame, mechanism, pm.Columns(person="user"), budget=1.9)
+
+
+@pytest.mark.parametrize(
+    ("period", "last", "first", "end"),
+    [
+        ("hour", "2026-11-16 09:59:59", "2026-11-16 10:00:00", "2026-11-16 10:59:59"),
+        ("day", "2026-11-15 23:59:59", "2026-11-16 00:00:00", "2026-11-16 23:59:59"),
+        # A Sunday, the Monday after it, and the Sunday of that week.
+        ("week", "2026-11-15 23:59:59", "2026-11-16 00:00:00", "2026-11-22 23:59:59"),
+        ("month", "2026-10-31 23:59:59", "2026-11-01 00:00:00", "2026-11-30 23:59:59"),
+    ],
+)
+def test_periods_end_where_the_calendar_says(period, last, first, end, mechanism):
+    """A budget of one report: the first row of a period has it, the last one does not."""
+    frame = pd.DataFrame({"user": "a", "t": [last, first, end], "lat": 41.9, "lon": 12.5})
+    columns = pm.Columns(person="user", time="t", period=period)
+    result = pm.perturb(frame, mechanism, columns, outside="null", budget=2.0)
+    assert result["reported_lat"].isna().tolist() == [False, False, True]
+
+
+def test_summaries_of_parts_add_up():
+    whole, each = pm.FrameSummary(), partial(pm.FrameSummary, pm.Guarantee(2.0, 0.0, "km"))
+    whole.add(each(rows=9, reported=4, outside=3, over_budget=2, draws={b"a": 3, b"b": 1}))
+    whole.add(each(rows=5, reported=5, draws={b"c": 5}))
+    whole.add(each(rows=1, outside=1))
+    assert (whole.rows, whole.reported, whole.outside, whole.over_budget) == (15, 9, 4, 2)
+    assert (whole.people, whole.most, whole.spent) == (3, 5, 10.0)
 
 
 def test_budgets_hold_across_batches(mechanism):

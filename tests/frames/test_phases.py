@@ -53,6 +53,36 @@ def test_rows_of_a_person_and_place_share_phase_one(table: pm.PandaTable) -> Non
     assert np.array_equal(again, rows[20:])
 
 
+def test_records_of_a_person_select_independently(domain: pm.Domain) -> None:
+    """Candidate 4 serves records 3 and 5 unless its coin, 0.9 for everybody, falls the other way:
+    for one of them and not for the other, of some people."""
+    problem = pm.Problem(domain, [0, 9], pm.distance_loss(domain, [0, 9]), 1.0)
+    selection = pm.BernoulliAnchors("exponential", 0.9, 0.0, radius=20.0, candidates=[0, 4, 8])
+    sampler = Sampler.of(pm.PandaTable(selection.scheme(problem, 0.3, PandaOptions())))
+    people = 200
+    seeds = [k.to_bytes(44, "little") for k in range(people)]
+    group, records = np.repeat(np.arange(people), 2), np.tile([3, 5], people)
+    # Rows are numbered along the candidates.
+    served = (sampler.shared(records, group, seeds) == 1).reshape(people, 2)
+    assert 0.8 < served.mean() < 0.97
+    assert (served[:, 0] != served[:, 1]).sum() > 10
+
+
+def test_tables_that_differ_at_all_have_keys_of_their_own(mechanism: pm.Mechanism) -> None:
+    problem = mechanism.problem
+    weights = np.asarray(mechanism.weights).copy()
+    weights[0, :2] += [1, -1]
+    relabelled = pm.Problem(problem.domain, [9, 6, 3, 0], problem.loss, problem.epsilon)
+    others = [
+        pm.Mechanism(problem, weights, mechanism.method),
+        pm.Mechanism(relabelled, mechanism.weights, mechanism.method),
+    ]
+    names = {Sampler.of(table).table for table in (mechanism, *others)}
+    assert len(names) == 3
+    words = {KEY.draw_key(name).tobytes() for name in names}
+    assert len(words) == 3
+
+
 def test_with_a_key_both_phases_repeat(table: pm.PandaTable) -> None:
     frame = pd.DataFrame({"user": np.repeat(np.arange(30), 2), "place": 4})
     summary = pm.FrameSummary()

@@ -33,7 +33,8 @@ def test_no_strategy_does_better(kind):
     prior = np.random.default_rng(1).dirichlet(np.ones(6))
     table = pm.exponential(displacement_problem(domain, [0, 2, 5], 1.0, prior))
     apart = domain.distances()
-    radius = float(np.median(apart))
+    # A distance itself: who is exactly that far is within it.
+    radius = float(np.sort(apart, axis=None)[apart.size // 2])
     result = pm.attack(table, radii=[radius])
     assert result.vulnerability == pytest.approx(
         brute_force(table, prior, lambda x, w: float(x == w))[0], rel=1e-12
@@ -53,6 +54,14 @@ def test_no_strategy_does_better(kind):
         min(sum(table.matrix[x, y] * apart[x, named[y]] for y in range(3)) for x in range(6))
     )
     assert result.located[radius] == pytest.approx(near, rel=1e-12)
+    without = max(sum(prior[x] * (apart[x, w] <= radius) for x in range(6)) for w in range(6))
+    assert result.prior_located[radius] == pytest.approx(without, rel=1e-12)
+    beliefs = [
+        prior[x] * table.matrix[x, y] / float(prior @ table.matrix[:, y])
+        for x in range(6)
+        for y in range(3)
+    ]
+    assert result.worst_posterior == pytest.approx(max(beliefs), rel=1e-12)
     assert float(prior @ result.hit_by_record) == pytest.approx(result.vulnerability, rel=1e-12)
 
 

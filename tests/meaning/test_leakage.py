@@ -96,7 +96,7 @@ def test_posteriors_are_distributions_that_average_to_the_prior(channel):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_libqif_says_the_same(seed):
-    qif = pytest.importorskip("qif", reason="libqif is not installed: pip install qif")
+    qif = pytest.importorskip("qif", reason="libqif is not installed: pip install 'panda-mdp[qif]'")
     rng = np.random.default_rng(seed)
     p, z = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(4), size=6)
     gain = rng.random((5, 6))

@@ -85,6 +85,14 @@ def test_learnt_chains_are_distributions(movement):
     assert movement.steps[0].argmax() == 1
 
 
+def test_a_chain_is_what_followed_what():
+    learnt = Movement.learn([[0, 1, 1, 2], [0, 1]], 4, smoothing=0.2)
+    common = 0.5 * np.array([2, 3, 1, 0]) / 6 + 0.5 / 4
+    followed = np.array([[0, 1, 0, 0], [0, 0.5, 0.5, 0], common, common])
+    np.testing.assert_allclose(learnt.steps, 0.8 * followed + 0.2 * common, rtol=1e-13)
+    np.testing.assert_allclose(learnt.start, 0.8 * np.eye(4)[0] + 0.2 * common, rtol=1e-13)
+
+
 @pytest.mark.parametrize("reports", [[0], [0, 2, 2, 3], [3, 3, 0, 2, 0]])
 def test_forward_backward_is_the_sum_over_all_traces(movement, table, reports):
     every = list(paths(movement, table, reports))

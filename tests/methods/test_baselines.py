@@ -40,7 +40,7 @@ def test_tight_constraints_are_tight_and_beat_the_exponential():
 
 
 def test_tight_constraints_agree_with_libqif():
-    qif = pytest.importorskip("qif", reason="libqif is not installed: pip install qif")
+    qif = pytest.importorskip("qif", reason="libqif is not installed: pip install 'panda-mdp[qif]'")
     domain = grid(3)
     apart = domain.distances()
     theirs = qif.mechanism.d_privacy.tight_constraints(9, lambda x, y: 1.5 * apart[x, y])
@@ -109,7 +109,7 @@ def test_tight_constraints_on_a_line_are_clamped_geometric_noise():
 
 
 def test_tight_constraints_on_a_line_agree_with_libqif():
-    qif = pytest.importorskip("qif", reason="libqif is not installed: pip install qif")
+    qif = pytest.importorskip("qif", reason="libqif is not installed: pip install 'panda-mdp[qif]'")
     theirs = np.asarray(qif.mechanism.d_privacy.geometric(5, 0.7))
     ours = tight_constraints(displacement_problem(line(5), range(5), 0.7))
     assert ours.matrix == pytest.approx(theirs, abs=1e-8)

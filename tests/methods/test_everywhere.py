@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -126,6 +128,33 @@ def test_the_bound_lies_below_the_largest_losses_and_below_another_table(mechani
     assert (lowered(problem, problem.domain.mesh) <= problem.loss.max()).all()
     exponential = pm.exponential(spread(problem))
     assert mechanism.lower_bound < exponential.loss
+
+
+def test_lowered_losses_are_the_integrals_of_the_proof():
+    """Over a triangle of area 1 the integral of products of its hats is 2 a! b! c! / (a+b+c+2)!."""
+
+    def integral(*powers):
+        top = 2 * math.prod(map(math.factorial, powers))
+        return Fraction(top, math.factorial(sum(powers) + 2))
+
+    hat = 6 * integral(1)
+    own, other = 6 * integral(2) / hat, 2 * integral(1, 1) / hat
+    own_off = 6 * (integral(2) - integral(3)) / hat
+    other_off = 2 * (integral(1, 1) - integral(2, 1)) / hat
+    problem = ask()
+    mesh, loss = problem.domain.mesh, problem.loss
+    found = lowered(problem, mesh)
+    nats = problem.epsilon * mesh.spacing
+    inside = np.flatnonzero((mesh.neighbours >= 0).all(axis=1))
+    assert not found[np.delete(np.arange(problem.size), inside)].any()
+    for v in inside:
+        around = loss[mesh.neighbours[v]]
+        mean = float(own) * loss[v] + float(other) * around.sum(axis=0)
+        off = float(own_off) * np.abs(loss[v] - mean)
+        off = off + float(other_off) * np.abs(around - mean).sum(axis=0)
+        beta = math.expm1(nats) * math.exp(nats / 2) * off
+        assert found[v] == pytest.approx(np.maximum(mean - beta, 0.0), rel=1e-11)
+        assert (found[v] <= np.maximum(mean - beta, 0.0)).all()
 
 
 @pytest.mark.parametrize("slope", [0.05, 0.15, 0.5])

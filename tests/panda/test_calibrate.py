@@ -32,9 +32,12 @@ def test_the_frontier_trades_loss_for_download_and_secrecy(problem) -> None:
     assert not found.best.degenerate
     assert {trial.degenerate for trial in found.frontier} == {True, False}
     worth = [(t.loss, t.anchors, t.selection_epsilon) for t in found.frontier]
-    assert worth == sorted(worth)
-    for a in worth:
-        assert not any(b != a and all(p <= q for p, q in zip(b, a, strict=True)) for b in worth)
+    every = {(t.loss, t.anchors, t.selection_epsilon) for t in found.tried if t.fits}
+    beaten = {
+        a: sum(b != a and all(p <= q for p, q in zip(b, a, strict=True)) for b in every)
+        for a in every
+    }
+    assert worth == sorted(a for a, by in beaten.items() if by == 0)
     run = pm.panda(problem, range(4), found.selection, 0.01)
     assert pm.audit_panda(run).holds
     assert run.scheme.expected_loss == pytest.approx(found.best.loss, rel=0.05)
@@ -74,10 +77,47 @@ def test_limits_bind_and_are_said(problem) -> None:
     assert none.selection is None
     assert "nothing of" in repr(none)
     assert "most_anchors" in none.binding
-    assert "Nearest" in none.binding
+    excess = [trial.excess for trial in none.tried]
+    assert min(excess) < max(excess)
+    assert f"Nearest: {none.tried[int(np.argmin(excess))].selection!r}" in none.binding
+    assert f"by a factor {min(excess):.3g}. " in none.binding
     search = pm.SearchSpace(("ball",), centre_shares=(0.5,), most_selection_epsilon=0.1)
     quiet = pm.calibrate(problem, 0.1, search)
     assert "most_selection_epsilon" in quiet.binding
+
+
+@pytest.mark.parametrize("limit", [0.99, 0.6])
+def test_an_upload_tells_no_more_than_is_allowed(problem, limit) -> None:
+    """Half of epsilon 2 for the centre is 1; coins cost what they cost without the limit."""
+    search = pm.SearchSpace(("ball",), centre_shares=(0.5,), rounds=0, most_selection_epsilon=limit)
+    for trial in pm.calibrate(problem, 0.1, search).tried:
+        assert (trial.failure, trial.selection_epsilon) == ("upload", 1.0)
+        assert trial.excess == pytest.approx(1 / limit)
+    coins = pm.SearchSpace(
+        ("coins",), candidate_counts=(SIZE,), decays=("logistic",), rates=(0.003,)
+    )
+    tried = pm.calibrate(problem, 0.05, coins).tried
+    dear = [trial for trial in tried if trial.selection_epsilon > problem.epsilon]
+    assert any(trial.selection_epsilon < 2 * problem.epsilon for trial in dear)
+    assert all(trial.failure == "cost" for trial in dear)
+    fitting = [trial for trial in tried if trial.fits]
+    cost = max(trial.selection_epsilon for trial in fitting)
+    search = replace(coins, most_selection_epsilon=limit * cost)
+    for trial in pm.calibrate(problem, 0.05, search).tried:
+        assert not trial.fits or trial.selection_epsilon <= limit * cost
+        assert trial.selection_epsilon != cost or trial.failure == "upload"
+
+
+def test_more_than_delta_does_not_fit(problem) -> None:
+    """One candidate, tossed for with 0.95: nobody has an anchor with more than delta = 0.04."""
+    search = pm.SearchSpace(
+        ("coins",), candidate_counts=(1,), decays=("exponential",), rates=(1e-4,)
+    )
+    tried = pm.calibrate(problem, 0.04, search).tried
+    seldom = [trial for trial in tried if trial.selection.alpha == 0.95]
+    assert seldom
+    for trial in seldom:
+        assert trial.failure == "surrogates" and 1 < trial.excess < 2
 
 
 def test_why_nothing_fits_names_the_condition(problem) -> None:
@@ -134,6 +174,13 @@ def test_rounds_look_between_the_shares_and_never_lose() -> None:
     problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 4.0)
     few = pm.SearchSpace(("ball",), centre_shares=(0.2, 0.6), rounds=0)
     coarse = pm.calibrate(problem, 1e-2, few)
+    once = pm.calibrate(problem, 1e-2, replace(few, rounds=1))
+    best = min((trial for trial in coarse.tried if trial.fits), key=lambda trial: trial.loss)
+    assert not best.degenerate and len({trial.loss for trial in coarse.tried}) > 1
+    looked = {(trial.selection.epsilon, trial.selection.delta) for trial in once.tried}
+    before = {(trial.selection.epsilon, trial.selection.delta) for trial in coarse.tried}
+    share, part = best.selection.epsilon, best.selection.delta
+    assert looked - before == {(4.0 * (0.2 + 0.6) / 2, part), (share, part / 4)} - before
     fine = pm.calibrate(problem, 1e-2, replace(few, rounds=2))
     assert len(coarse.tried) == 6
     assert 6 < len(fine.tried) <= 12

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from panda_mdp import synthetic_city
 from panda_mdp.survey.bench import Bench
@@ -28,13 +31,22 @@ class ToyFigures:
 
 @pytest.fixture(scope="session")
 def toy_figures(tmp_path_factory: pytest.TempPathFactory) -> ToyFigures:
-    folder = tmp_path_factory.mktemp("toy") / "synthetic"
-    study = Study(synthetic_city(300, seed=1), "synthetic", folder, synthetic=True)
-    store, bench = CellStore(study), Bench(CellLaboratory(study), "none")
+    """Made by the first worker that asks: the others find its cells and its files."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    drawn = base / "toy-files.json"
     rows: dict[str, list[Row]] = {}
     files: dict[str, list[Path]] = {}
-    for figure in FIGURES:
-        toy = figure.toy().restricted(repeats=1)
-        rows[figure.name] = run_cells(list(toy.cells()), store, bench)
-        files[figure.name] = write_item(toy, rows[figure.name], study)
+    with FileLock(base / "toy.lock"):
+        study = Study(
+            synthetic_city(300, seed=1), "synthetic", base / "toy" / "synthetic", synthetic=True
+        )
+        store, bench = CellStore(study), Bench(CellLaboratory(study), "none")
+        known = json.loads(drawn.read_text()) if drawn.exists() else {}
+        for figure in FIGURES:
+            toy = figure.toy().restricted(repeats=1)
+            rows[figure.name] = run_cells(list(toy.cells()), store, bench)
+            found = known.get(figure.name) or write_item(toy, rows[figure.name], study)
+            files[figure.name] = [Path(path) for path in found]
+        drawn.write_text(json.dumps({name: list(map(str, made)) for name, made in files.items()}))
     return ToyFigures(study, rows, files)

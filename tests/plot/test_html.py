@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from outside import left_out
 
 from panda_mdp import City, Mechanism, Problem, exponential, synthetic_city, travel_loss
 from panda_mdp.errors import InvalidInputError
@@ -98,7 +99,7 @@ document.body.dataset.result = JSON.stringify(result);
 def test_page_runs_in_a_browser(city: City, mechanism: Mechanism, tmp_path: Path) -> None:
     browser = shutil.which("chromium")
     if browser is None:
-        pytest.skip("chromium is not installed")
+        left_out("Chromium", "install the Debian package chromium")
     path = write_map(tmp_path / "map.html", city=city, table=mechanism)
 
     def content(page: Path, layer: str) -> str:

@@ -92,6 +92,38 @@ def test_rates_are_those_of_rational_arithmetic(mesh, weights):
         assert exact <= above <= exact * (1 + Fraction(1, 10**13))
 
 
+def test_the_rate_is_never_below_the_exact_one(mesh, weights):
+    """Squares of rates in fractions: what float64 rounds is on the safe side."""
+    for k in range(0, len(mesh.triangles), 7):
+        only = np.full_like(weights, TOTAL // weights.shape[1])
+        only[mesh.triangles[k]] = weights[mesh.triangles[k]]
+        found = Fraction(audit_mesh(mesh, np.arange(weights.shape[1]), only, 10.0).epsilon)
+        exact = Fraction(0)
+        for t, corners in enumerate(mesh.triangles):
+            if not np.isin(corners, mesh.triangles[k]).any():
+                continue
+            scale = Fraction(mesh.stretch[t]) / Fraction(mesh.spacing)
+            for a, b, c in only[corners].T.tolist():
+                steps = (a - b) ** 2 + (b - c) ** 2 + (c - a) ** 2
+                exact = max(exact, Fraction(2 * steps, 3 * min(a, b, c) ** 2) * scale**2)
+        assert exact <= found**2 <= exact * (1 + Fraction(1, 10**14))
+
+
+def test_the_last_of_many_triangles_is_looked_at():
+    """More triangles times outputs than are looked at together. Of changes by 2, 1 and -2 at the
+    corners of the last one its neighbours see two at the most, and a smaller gradient."""
+    mesh = pm.Domain.from_area((41.88, 12.46, 41.92, 12.51), spacing=0.14).mesh
+    outputs = (1 << 21) // len(mesh.triangles) + 50
+    weights = np.full((len(mesh.vertices), outputs), TOTAL // outputs)
+    assert len(mesh.triangles) * outputs > 1 << 21
+    last = mesh.triangles[-1]
+    weights[last, -1] += np.array([2, 1, -2]) << 40
+    verdict = audit_mesh(mesh, np.arange(outputs), weights, 1e-3)
+    (rates,) = triangle_rates(weights[last[None]], mesh.spacing)
+    assert verdict.epsilon == pytest.approx(rates.max() * mesh.stretch[-1], rel=1e-12)
+    assert verdict.worst == (last[2], last[1], last[0], outputs - 1)
+
+
 def test_a_planted_corner_is_caught(mesh, weights):
     outputs = np.arange(weights.shape[1])
     before = audit_mesh(mesh, outputs, weights, 10.0)

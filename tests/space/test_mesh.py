@@ -11,7 +11,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import DomainError
-from panda_mdp.space.mesh import UNITS, convex_hull, project, unproject
+from panda_mdp.space.mesh import SLANT, UNITS, convex_hull, project, unproject
 from panda_mdp.space.metrics import haversine_km
 
 ROME = (41.88, 12.45, 41.92, 12.51)
@@ -66,6 +66,42 @@ def test_great_circles_are_straight_and_stretch_is_what_it_says():
     legs = haversine_km(half_lat, half_lon, lat[1:], lon[1:])
     legs += haversine_km(half_lat, half_lon, lat[:-1], lon[:-1])
     assert np.allclose(legs, arc, rtol=1e-9), "the way through the middle is the shortest"
+
+
+def test_what_lies_outside_the_area_is_outside():
+    """Beside it, where triangles of the rim still lie, and on the other side of the earth."""
+    mesh = pm.Domain.from_area(ROME, spacing=0.3).mesh
+    corners = mesh.area @ SLANT * mesh.spacing
+    middles = (corners + np.roll(corners, -1, axis=0)) / 2
+    along = np.roll(corners, -1, axis=0) - corners
+    outward = np.stack([along[:, 1], -along[:, 0]], axis=1) / np.hypot(*along.T)[:, None]
+    for km, inside in ((-1e-3, True), (1e-3, False), (0.1, False), (0.25, False)):
+        lat, lon = unproject(middles + km * outward, mesh.middle)
+        assert (mesh.locate(lat, lon).inside == inside).all()
+    lat, lon = points(50)
+    assert not mesh.locate(-lat, lon - 180).inside.any()
+
+
+def test_stretch_and_interior_are_as_defined():
+    mesh = pm.Domain.from_area((40.0, 10.0, 42.0, 13.0), spacing=20.0).mesh
+    far = np.hypot(*mesh.plane.T) / 6371.0088
+    assert mesh.stretch == pytest.approx(1 + (far[mesh.triangles] ** 2).max(axis=1), rel=1e-14)
+    assert (mesh.stretch >= 1 + (far[mesh.triangles] ** 2).max(axis=1)).all()
+    inner = [all(k >= 0 and mesh.covered[k] for k in around) for around in mesh.neighbours.tolist()]
+    assert mesh.interior.tolist() == inner
+    assert (mesh.neighbours >= 0).all(axis=1).sum() > sum(inner) > 0
+
+
+def test_a_mesh_has_each_vertex_once_and_stays_near_its_middle():
+    mesh = pm.Domain.from_area(ROME, spacing=0.3).mesh
+    with pytest.raises(DomainError, match="three or more different vertices"):
+        replace(
+            mesh,
+            vertices=np.concatenate([mesh.vertices, mesh.vertices[:1]]),
+            inside=np.append(mesh.inside, 0),
+        )
+    with pytest.raises(DomainError, match="split the area"):
+        replace(mesh, spacing=200.0)
 
 
 def test_the_hull_is_covered_and_people_are_where_the_area_is():

@@ -236,7 +236,7 @@ def schemathesis(
     command += [f"{running.url}/v1/openapi.json", "--checks", CHECKS, "--seed", str(seed)]
     command += ["--max-examples", str(examples), "--header", f"Authorization: Bearer {token}"]
     command += ["--phases", phases, "--suppress-health-check", "all"]
-    command += ["--request-timeout", "20", "--no-color"]
+    command += ["--request-timeout", "300", "--no-color"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=1_800, cwd=folder, check=False
     )

@@ -85,6 +85,31 @@ def test_a_mesh_with_a_hole_does_not_cover(tmp_path: Path) -> None:
             mesh["check_cover"](table, left)
 
 
+@pytest.mark.parametrize(("height", "needed"), [(1e-6, True), (1.3e-6, False)])
+def test_triangles_within_the_margin_of_the_area_are_needed(height: float, needed: bool) -> None:
+    """An area in one triangle, whose lower side is 0.87 or 1.13 millionths of a side away."""
+    module = checker()
+    table = module.read(forging.honest("mesh"))
+    kind = type(table.values["mesh_area"])
+    table.values["mesh_area"] = kind([0.2, height, 0.3, height, 0.2, 0.3])
+    vertices = {(0, 0): 0, (1, 0): 1, (0, 1): 2}
+    check = table.prove.__globals__["check_cover"]
+    if needed:
+        with pytest.raises(ValueError, match="a triangle is missing"):
+            check(table, vertices)
+    else:
+        check(table, vertices)
+
+
+def test_a_vertex_is_there_once() -> None:
+    module = checker()
+    table = module.read(forging.honest("mesh"))
+    given = table.values["mesh_vertices"]
+    table.values["mesh_vertices"] = type(given)([*given[:2], *given[:2], *given[4:]])
+    with pytest.raises(ValueError, match="a vertex is there twice"):
+        table.prove(table)
+
+
 def test_the_rate_of_a_triangle_is_exact() -> None:
     """At the rate of the worst triangle it passes, a part in 10^15 below it does not."""
     module = checker()

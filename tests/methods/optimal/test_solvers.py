@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from helpers import KINDS, displacement_problem, random_domain
 
-from panda_mdp import optimal, solve_lp
+from panda_mdp import Domain, Problem, optimal, solve_lp
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.jax import pdhg, triton
 from panda_mdp.compute.jax.device import make_mesh, precise, require_memory
@@ -354,6 +354,30 @@ def test_tiles_on_a_device_are_those_of_the_host(stored):
             then(here)
             then(there)
     assert there.graph.count == here.graph.count == whole.count
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_bound_is_no_more_than_what_lies_outside_costs(machine):
+    """Each record sees the output that costs it 10 alone; the other one costs it 1."""
+    domain = Domain.from_vectors([[0.0], [1.0]])
+    problem = Problem(domain, [0, 1], np.array([[10.0, 1.0], [1.0, 10.0]]), 1.0)
+    tiles = np.repeat([[0], [1]], WIDTH, axis=1)
+    tiling = Tiling(tiles, np.eye(2, dtype=np.bool_), 0.5 * np.ones(2))
+    fixed = TilingTuning(most_nats=0.0)
+    graph = constraint_graph(domain, 1.0)
+    solver = make(machine, problem, graph, uniform(problem), tiling, fixed)
+    assert solver.bound() == pytest.approx(1.0, rel=1e-14)
+    assert solver.bound() <= 1.0
+
+
+def test_reduced_costs_that_are_no_numbers_are_worth_nothing():
+    problem = dense_town("haversine")
+    program = Program(problem, Tiling.whole(problem))
+    costs = np.ones(program.count)
+    costs[[0, 7]] = np.nan
+    least = program.least_of_records(costs)
+    assert (least[program.record[[0, 7]]] == -np.inf).all()
+    assert (np.delete(least, program.record[[0, 7]]) == 1.0).all()
 
 
 @pytest.mark.parametrize("machine", MACHINES)

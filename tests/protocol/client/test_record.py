@@ -124,8 +124,9 @@ def test_a_type_checker_refuses_every_way_to_send_it(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "leak.py").write_text(MISTAKES)
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", str(tmp_path / "leak.py")],
-        cwd=SOURCE.parents[2],
+        [sys.executable, "-m", "mypy", str(tmp_path / "leak.py")],
+        # The settings of this project, and what `make check` has looked at already.
+        cwd=SOURCE.parents[1],
         capture_output=True,
         text=True,
         check=False,
