@@ -24,7 +24,7 @@ if find_spec("pyspark") is None or shutil.which("java") is None:
 pyspark = pytest.importorskip("pyspark")
 pytestmark = pytest.mark.filterwarnings("ignore")
 KEY = pm.DrawKey(bytes(range(32)))
-ROWS = 1500
+ROWS = 4000
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.executorEnv.PYTHONPATH", path)
         .config("spark.executor.memory", "512m")
         .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "90")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "200")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
