@@ -7,6 +7,7 @@ from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import load_traces
 from panda_mdp.city.visits import count_visits
 from panda_mdp.frames.drawing import FrameSummary
+from panda_mdp.frames.estimate import estimate
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.frames.perturb import Columns, perturb
 from panda_mdp.loss import distance_loss
@@ -87,6 +88,7 @@ __all__ = [
     "count_visits",
     "distance_loss",
     "dominate",
+    "estimate",
     "explain",
     "exponential",
     "inspect",

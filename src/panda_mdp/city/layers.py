@@ -178,7 +178,7 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     a, b = np.where(way < 0, ends[::-1], ends)
     where = f"{source}, layer {lines.attrs.get('layer', 'of the frame')}"
     x, y = places[first].T
-    lon, lat = to_degrees(x, y, options.crs or lines.crs, where)
+    lon, lat = to_degrees(x, y, system_of(lines, options.crs, where), where)
     speed = _speeds(lines, tags, options)
     return City(
         lat,
@@ -208,6 +208,20 @@ def _speeds(frame: Frame, tags: list[dict[str, str]], options: MapOptions) -> Fl
     if "highway" not in frame and "maxspeed" not in frame:
         return None
     return np.array([speed_kmh(each, options.network) for each in tags])
+
+
+def system_of(frame: Frame, crs: Any, source: str) -> Any:
+    """The reference system of a layer of shapes: the one that is said, or its own.
+
+    A file without one is not taken for degrees: metres of a local grid can look like them.
+    """
+    system = crs or getattr(frame, "crs", None) or frame.attrs.get("crs")
+    if system is None:
+        raise FileFormatError(
+            f"{source} names no reference system; say which its coordinates are in: "
+            "crs='EPSG:...' (--crs), EPSG:4326 for degrees"
+        )
+    return system
 
 
 def find_name(present: Iterable[Any], *wanted: str) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import distinct_places
-from panda_mdp.city.layers import Frame, Shapes, find_name, read_layers, shape_kind
+from panda_mdp.city.layers import Frame, Shapes, find_name, read_layers, shape_kind, system_of
 from panda_mdp.city.network import to_degrees
 from panda_mdp.city.traces import COLUMNS
 from panda_mdp.errors import FileFormatError, InvalidInputError
@@ -61,7 +61,7 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
     if cell is not None:
         shapes = _cells(columns[cell])
     elif hasattr(table, "geometry"):
-        shapes, system = table.geometry.to_numpy(), crs or table.crs
+        shapes, system = table.geometry.to_numpy(), system_of(table, crs, title)
         if table.geometry.isna().any():
             raise FileFormatError(f"{title} has rows without a shape; leave them out")
     if shapes is None:

@@ -184,6 +184,8 @@ class FrameSummary:
     reported: int = 0
     outside: int = 0
     """Rows without a place, beyond the snap limit, or whose record the table does not have."""
+    swapped: int = 0
+    """Rows that are not covered and would be with latitude and longitude exchanged."""
     over_budget: int = 0
     """Rows that were held back because their person's budget was spent."""
     draws: dict[bytes, int] = field(default_factory=dict)
@@ -196,6 +198,15 @@ class FrameSummary:
         """Take in what became of rows that were drawn elsewhere, of other people or of none."""
         counted = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
         vars(self).update(vars(other) | counted | {"draws": self.draws | other.draws})
+
+    def refuse_none(self) -> None:
+        """Refuse a result without one report, with a guess at what is wrong."""
+        if self.reported or not self.rows or self.over_budget:
+            return
+        guess = "are table and rows of one area, and the places in degrees?"
+        if 2 * self.swapped > self.rows:
+            guess = "latitude and longitude are exchanged: name the columns the other way round"
+        raise SnapError(f"not one of {self.rows:,} rows is covered by the table; {guess}")
 
     @property
     def people(self) -> int:
@@ -257,7 +268,7 @@ class FrameSummary:
         return "\n".join(self.lines())
 
 
-COUNTS = ("rows", "reported", "outside", "over_budget")
+COUNTS = ("rows", "reported", "outside", "swapped", "over_budget")
 """What adds up in a summary."""
 
 

@@ -1,19 +1,25 @@
-"""Files in, files out, batch by batch: CSV, NDJSON, Parquet and GeoParquet.
+"""Files in, files out, batch by batch: CSV and TSV (gzip too), NDJSON, Parquet and GeoParquet.
 
-Columns that are not asked about are copied as they are; a file appears whole or not at all. The
-points of GeoParquet are GeoPandas' affair, which reads them all at once.
+Columns that are not asked about are copied as they are; a file appears whole or not at all.
+Separators, decimal commas, encodings and quotes of text files come back as they came. The points of
+GeoParquet are GeoPandas' affair, which reads them all at once.
 """
 
 from __future__ import annotations
 
+import codecs
+import csv
+import gzip
+import io
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.packages import need
@@ -24,7 +30,15 @@ from panda_mdp.frames.perturb import Perturber
 ROWS = 1 << 18
 """Rows of a batch: a few tens of MB."""
 WORKERS = 2
-CSV, LINES, PARQUET = (".csv",), (".ndjson", ".jsonl"), (".parquet", ".geoparquet")
+CSV, LINES, PARQUET = (
+    (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+    (".ndjson", ".jsonl"),
+    (".parquet", ".geoparquet"),
+)
+SAMPLE = 1 << 16
+"""Bytes that separators, quotes and the encoding are told from."""
+SEPARATORS = ",;\t|"
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 Progress = Callable[[int], None]
 """Called with the rows so far."""
 Format = tuple[Any, Callable[[Any], Any], Callable[[BinaryIO, Any], Any] | None]
@@ -53,19 +67,21 @@ def perturb_file(
     tally = summary if summary is not None else FrameSummary()
     run = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[kind]
     try:
-        with atomic_file(target) as stream:
+        with atomic_file(target) as raw:
             if kind is PARQUET and _is_of_points(perturber, source):
                 geopandas = need("geopandas", "perturbing GeoParquet", "geo")
-                perturber.frame(geopandas.read_parquet(source), tally).to_parquet(stream)
+                perturber.frame(geopandas.read_parquet(source), tally).to_parquet(raw)
                 return tally
             batches, finish, writer_of = run(perturber, source, rows)
             made = map(finish, _stream(perturber, batches, tally, progress))
             if writer_of is None:
-                stream.writelines(made)
+                with _zipped(target, raw) as stream:
+                    stream.writelines(made)
             elif (first := next(made, None)) is not None:
-                with writer_of(stream, first.schema) as writer:
+                with writer_of(raw, first.schema) as writer:
                     for batch in chain([first], made):
                         writer.write(batch)
+            tally.refuse_none()
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         # Arrow's messages show the value that it could not read.
         raise FileFormatError(
@@ -74,29 +90,117 @@ def perturb_file(
     return tally
 
 
+def _zipped(target: Path, raw: BinaryIO) -> AbstractContextManager[Any]:
+    """The stream itself, or one that compresses into it where the name says so."""
+    if not target.name.lower().endswith(".gz"):
+        return nullcontext(raw)
+    return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+
+
 def _kind(path: Path) -> tuple[str, ...]:
     for suffixes in (CSV, LINES, PARQUET):
-        if path.suffix.lower() in suffixes:
+        if path.name.lower().endswith(suffixes):
             return suffixes
     known = ", ".join((*CSV, *LINES, *PARQUET))
     raise FileFormatError(f"{path.name} has an unknown suffix; known: {known}")
 
 
-def _csv(perturber: Perturber, source: Path, rows: int) -> Format:
-    import pyarrow
-    from pyarrow import csv
+class TextForm(NamedTuple):
+    """How a text file is written: what a sample of it shows."""
 
-    with source.open("rb") as raw:
-        header = raw.readline()
-    names = csv.open_csv(pyarrow.BufferReader(header + b"\n")).schema.names
-    # Text stays text: 007 is not 7, and an empty field is not a missing one.
-    types = dict.fromkeys(names, pyarrow.string())
-    types |= dict.fromkeys(perturber.columns.true, pyarrow.float64())
-    convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-    read = csv.ReadOptions(block_size=64 * rows)
-    batches = csv.open_csv(source, read_options=read, convert_options=convert)
-    options = csv.WriteOptions(quoting_style="needed")
-    return batches, _same, partial(csv.CSVWriter, write_options=options)
+    names: list[str]
+    encoding: str
+    separator: str
+    decimal_comma: bool
+    quoted: bool
+    """Whether every field stands in quotes, as some programs write them."""
+    crlf: bool
+
+    @classmethod
+    def of(cls, path: Path) -> TextForm:
+        """From the first lines of a file."""
+        zipped = path.name.lower().endswith(".gz")
+        try:
+            with gzip.open(path, "rb") if zipped else path.open("rb") as raw:
+                sample = raw.read(SAMPLE)
+        except gzip.BadGzipFile:
+            raise FileFormatError(f"{path.name} is not compressed by gzip") from None
+        encoding = "utf-16" if sample[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf8"
+        try:
+            # A character may be cut at the end of the sample, and nowhere else.
+            text = codecs.getincrementaldecoder(encoding)().decode(sample).lstrip("\ufeff")
+        except UnicodeDecodeError:
+            encoding = "cp1252"
+            text = sample.decode(encoding, errors="replace")
+        header, _, rest = text.partition("\n")
+        unquoted = re.sub(r'"[^"]*"', "", header)
+        separator = max(SEPARATORS, key=unquoted.count)
+        if ".tsv" in path.suffixes[-2:]:
+            separator = "\t"
+        lines = list(csv.reader(io.StringIO(rest), delimiter=separator))[:-1]
+        fields = [field for line in lines for field in line]
+        parts = header.strip().split(separator)
+        return cls(
+            next(csv.reader([header.rstrip("\r")], delimiter=separator), []),
+            encoding,
+            separator,
+            separator != "," and any(DECIMAL_COMMA.fullmatch(field) for field in fields),
+            len(parts) > 0 and all(part[:1] == part[-1:] == '"' for part in parts),
+            header.endswith("\r"),
+        )
+
+    def batches(self, path: Path, rows: int, numeric: list[str]) -> Any:
+        """Arrow batches: text stays text (007 is not 7), the named columns become numbers."""
+        import pyarrow
+        from pyarrow import csv as reader
+
+        types = dict.fromkeys(self.names, pyarrow.string())
+        types |= dict.fromkeys(numeric, pyarrow.float64())
+        return reader.open_csv(
+            path,
+            read_options=reader.ReadOptions(block_size=64 * rows, encoding=self.encoding),
+            parse_options=reader.ParseOptions(
+                delimiter=self.separator, newlines_in_values=self.quoted
+            ),
+            convert_options=reader.ConvertOptions(
+                column_types=types,
+                strings_can_be_null=False,
+                decimal_point="," if self.decimal_comma else ".",
+            ),
+        )
+
+    def write(self, batch: Any, *, header: bool) -> bytes:
+        """The lines of a batch, as the file has them: quotes where they were or must be."""
+        out = io.StringIO()
+        writer = csv.writer(
+            out,
+            delimiter=self.separator,
+            quoting=csv.QUOTE_ALL if self.quoted else csv.QUOTE_MINIMAL,
+            lineterminator="\r\n" if self.crlf else "\n",
+        )
+        if header:
+            writer.writerow(batch.schema.names)
+        columns = []
+        for column in batch.columns:
+            values = column.to_pylist()
+            if self.decimal_comma and str(column.type) == "double":
+                values = [None if v is None else repr(v).replace(".", ",") for v in values]
+            columns.append(values)
+        writer.writerows(zip(*columns, strict=True))
+        return out.getvalue().encode("utf-16-le" if self.encoding == "utf-16" else self.encoding)
+
+
+def _csv(perturber: Perturber, source: Path, rows: int) -> Format:
+    form, written = TextForm.of(source), [0]
+    numeric = [] if perturber.columns.record is not None else perturber.columns.true
+    if perturber.columns.record is not None and perturber.sampler.domain.labels is None:
+        numeric = perturber.columns.true
+
+    def finish(batch: Any) -> bytes:
+        written[0] += 1
+        return form.write(batch, header=written[0] == 1)
+
+    return form.batches(source, rows, numeric), finish, None
 
 
 def _parquet(perturber: Perturber, source: Path, rows: int) -> Format:
@@ -180,3 +284,35 @@ def _stream(
 def _one(perturber: Perturber, batch: Any) -> tuple[list[Any], FrameSummary]:
     part = FrameSummary()
     return list(perturber.batches([batch], part)), part
+
+
+def read_columns(source: Path, names: list[str], rows: int = ROWS) -> Iterator[Any]:
+    """Arrow tables of a file's rows, batch by batch: some columns, and those of reports."""
+    pyarrow = need("pyarrow", "reading files", "frames")
+    kind = _kind(source)
+    if kind is CSV:
+        form = TextForm.of(source)
+        placed = [name for name in form.names if "lat" in name or "lon" in name]
+        batches = form.batches(source, rows, [name for name in placed if _told(name, names)])
+    elif kind is PARQUET:
+        from pyarrow import parquet
+
+        batches = parquet.ParquetFile(source, pre_buffer=False).iter_batches(rows)
+    else:
+        batches = _line_batches(source, rows)
+    for batch in batches:
+        kept = [name for name in batch.schema.names if _told(name, names)]
+        yield pyarrow.Table.from_batches([batch]).select(kept)
+
+
+def _told(name: str, names: list[str]) -> bool:
+    return name in names or name.startswith("reported")
+
+
+def _line_batches(source: Path, rows: int) -> Iterator[Any]:
+    import pyarrow
+
+    with source.open("rb") as raw:
+        while lines := list(islice(raw, rows // 4)):
+            objects = [_object(line, source.name) for line in lines if line.strip()]
+            yield pyarrow.RecordBatch.from_pylist(objects)

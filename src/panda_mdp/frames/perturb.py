@@ -157,13 +157,15 @@ class Perturber:
             if package in kind and kind.endswith(name):
                 result: Frame = perturb_kind(self, frame, summary)
                 return result
+        drawer = self.drawer(summary)
         try:
-            result = self.eager(frame, self.drawer(summary))
+            result = self.eager(frame, drawer)
         except TypeError as error:
             raise InvalidInputError(
                 f"{kind} is no frame that is known; give one of pandas, GeoPandas, Polars, "
                 "PyArrow, DuckDB or Spark, or columns by mechanism.sample(records)"
             ) from error
+        drawer.summary.refuse_none()
         return result
 
     def batches(self, batches: Any, summary: FrameSummary | None = None) -> Iterator[Any]:
@@ -186,6 +188,7 @@ class Perturber:
                 "outside='drop' or 'null' (--outside)"
             )
         if self.outside == "refuse" and (drawn == OUTSIDE).any():
+            drawer.summary.refuse_none()
             raise SnapError(
                 "some rows have no place or lie beyond the snap limit from every record; leave "
                 "them out: outside='drop' or 'null' (--outside), or raise limit (--snap-limit)"
@@ -230,7 +233,11 @@ class Perturber:
         if columns.record is not None:
             return drawer.draw(self._records(frame[columns.record]), people)
         lat, lon = (numbers(frame[name], name) for name in columns.true)
-        return drawer.draw(self.sampler.snapped(lat, lon, self.limit), people)
+        records = self.sampler.snapped(lat, lon, self.limit)
+        if len(records) and (records == OUTSIDE).all():
+            exchanged = self.sampler.snapped(lon, lat, self.limit)
+            drawer.summary.swapped += int((exchanged != OUTSIDE).sum())
+        return drawer.draw(records, people)
 
     def _records(self, series: Any) -> IntArray:
         """Records of a column: nearest to its numbers, by their labels, or their indices."""
@@ -255,7 +262,10 @@ def numbers(series: Any, name: str) -> FloatArray:
     # Each engine has errors of its own, which show the value.
     with suppress(Exception):
         return np.ascontiguousarray(series.cast(narwhals_of().Float64).to_numpy(), np.float64)
-    raise InvalidInputError(f"the column {name!r} is not of numbers")
+    raise InvalidInputError(
+        f"the column {name!r} is not of numbers; where it holds labels, make the table over a "
+        "domain that has them: domain.with_labels(...)"
+    )
 
 
 def periods(series: Any, name: str, step: str) -> Any:

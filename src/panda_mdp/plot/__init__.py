@@ -11,6 +11,7 @@ from panda_mdp.plot.charts import (
     draw_trade_off,
     trade_off,
 )
+from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
 from panda_mdp.plot.html import write_map
 from panda_mdp.plot.maps import (
     draw_anchors,
@@ -36,11 +37,15 @@ __all__ = [
     "draw_attacker_error",
     "draw_calibration",
     "draw_city",
+    "draw_density",
     "draw_expected_loss",
+    "draw_flows",
+    "draw_lengths",
     "draw_local_epsilon",
     "draw_losses",
     "draw_privacy_loss",
     "draw_record",
+    "draw_shares",
     "draw_side_by_side",
     "draw_trade_off",
     "expected_losses",

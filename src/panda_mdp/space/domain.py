@@ -157,14 +157,23 @@ class Domain(RebuiltOnCopy):
         return cls.from_vectors(distinct_values, unit=unit).with_labels(distinct_values.tolist())
 
     @classmethod
-    def from_matrix(cls, distances: npt.ArrayLike, *, unit: str = "unit") -> Domain:
-        """Any metric, as its K x K matrix; the triangle inequality is checked for all triples."""
+    def from_matrix(
+        cls,
+        distances: npt.ArrayLike,
+        *,
+        unit: str = "unit",
+        labels: Iterable[Label] | None = None,
+    ) -> Domain:
+        """Any metric, as its K x K matrix; the triangle inequality is checked for all triples.
+
+        `labels` names the records, as `with_labels` does.
+        """
         table = real_numbers(distances, "the distance matrix", DomainError).copy()
         if table.ndim != 2 or table.shape[0] != table.shape[1]:
             raise DomainError(
                 f"the distance matrix has shape {table.shape}; it must be square, K x K"
             )
-        return cls(Matrix(table, unit))
+        return cls(Matrix(table, unit), labels=None if labels is None else tuple(labels))
 
     @classmethod
     def from_area(

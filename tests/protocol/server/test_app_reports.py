@@ -170,10 +170,12 @@ def test_the_estimate_is_a_distribution_with_an_interval(deployed: Running) -> N
             assert send(client, "where", output=output).status_code == 201
     url = "/v1/deployments/where/estimate"
     found = Estimate.model_validate_json(deployed.admin.get(url).content)
-    share, low, high = (np.array(part) for part in (found.share, found.low, found.high))
-    assert found.reports == 36 and found.records == list(range(40))
-    assert abs(share.sum() - 1) < 1e-9
-    assert (low <= share + 1e-9).all() and (share <= high + 1e-9).all()
+    assert (found.reports, found.users) == (36, 12) and found.records == list(range(40))
+    assert abs(sum(found.share) - 1) < 1e-9
+    assert all(0 <= zone.low <= zone.share <= zone.high <= 1 for zone in found.zones)
+    assert set(found.zone) == set(range(len(found.zones)))
+    # Where everybody was is among what the limits allow.
+    assert found.zones[found.zone[7]].high > 0.95
     # Asked again without new reports: the same answer.
     assert deployed.admin.get(url).json() == found.model_dump(mode="json")
 

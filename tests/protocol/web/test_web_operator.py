@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 def enter(page: Page, site: Site) -> None:
     page.fill("#token", site.server.admin_token)
     page.press("#token", "Enter")
-    expect(page.locator("#maps-said")).to_contain_text("iterations")
+    expect(page.locator("#maps-said")).to_contain_text("penalised likelihood")
 
 
 def test_what_the_operator_sees(browser: Browser, site: Site) -> None:

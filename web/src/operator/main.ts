@@ -250,17 +250,22 @@ async function showMaps(
 }
 
 function showNumbers(places: Places, estimate: Estimate): void {
-  const order = estimate.share.map((_, k) => k)
-    .sort((a, b) => estimate.share[b] - estimate.share[a])
-    .slice(0, 50);
+  const middle = estimate.zones.map((_, zone) => {
+    const mine = estimate.records.filter((_, k) => estimate.zone[k] === zone);
+    const mean = (of: ArrayLike<number>): number => mine.reduce((sum, k) => sum + of[k], 0) / mine.length;
+    return [mean(places.lat).toFixed(4), mean(places.lon).toFixed(4), String(mine.length)];
+  });
+  const order = estimate.zones.map((_, k) => k)
+    .sort((a, b) => estimate.zones[b].share - estimate.zones[a].share);
   fillTable(
-    by("numbers-table"), ["Place", "Latitude", "Longitude", "Share", "Interval"],
+    by("numbers-table"),
+    ["Zone around", "", "Places", "Reports", "Share", `${percentWords(estimate.confidence)} limits`],
     order.map((k) => {
-      const record = estimate.records[k];
+      const { raw, share, low, high, told_apart: toldApart } = estimate.zones[k];
+      const limits = `${percentWords(low)} to ${percentWords(high)}`;
       return [
-        String(record), places.lat[record].toFixed(5), places.lon[record].toFixed(5),
-        percentWords(estimate.share[k]),
-        `${percentWords(estimate.low[k])} to ${percentWords(estimate.high[k])}`,
+        ...middle[k], percentWords(raw), percentWords(share),
+        toldApart ? limits : `${limits}; cannot be told apart here`,
       ];
     }),
   );

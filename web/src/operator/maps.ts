@@ -23,12 +23,21 @@ export interface Counts {
   readonly per_hour: readonly { readonly hour: string; readonly count: number }[];
 }
 
+export interface ZoneEstimate {
+  readonly raw: number;
+  readonly share: number;
+  readonly low: number;
+  readonly high: number;
+  readonly told_apart: boolean;
+}
+
 export interface Estimate {
   readonly records: readonly number[];
   readonly share: readonly number[];
-  readonly low: readonly number[];
-  readonly high: readonly number[];
-  readonly iterations: number;
+  /** The number of each record's zone. */
+  readonly zone: readonly number[];
+  readonly zones: readonly ZoneEstimate[];
+  readonly users: number;
   readonly reports: number;
   readonly confidence: number;
 }
@@ -72,7 +81,12 @@ export class DensityMaps {
     );
     this.fields = [reported, null, null];
     if (estimate && estimate.records.length) {
-      const half = estimate.high.map((high, k) => (high - estimate.low[k]) / 2);
+      const sizes = estimate.zones.map(() => 0);
+      for (const zone of estimate.zone) sizes[zone] += 1;
+      const half = estimate.zone.map((zone) => {
+        const { low, high } = estimate.zones[zone];
+        return (high - low) / 2 / sizes[zone];
+      });
       this.fields[1] = smooth(grid, places.xy, estimate.records, estimate.share, width);
       this.fields[2] = smooth(grid, places.xy, estimate.records, half, width);
     }
@@ -84,11 +98,11 @@ export class DensityMaps {
     const smoothing = `All maps are smoothed over ${distanceWords(width / 1000)} and share one scale, `
       + "in share of people per square km.";
     if (!estimate) return `${smoothing} There is no estimate yet.`;
-    return `${smoothing} The estimate undoes the table's noise by iterative Bayesian update `
-      + `(${estimate.iterations} iterations on ${estimate.reports.toLocaleString("en")} reports). The `
-      + `third map is half the width of its ${percentWords(estimate.confidence)} interval, added up `
-      + "place by place, so it errs on the side of doubt: where it is as strong as the second, the "
-      + "estimate says little.";
+    return `${smoothing} The estimate undoes the table's noise by penalised likelihood `
+      + `(${estimate.reports.toLocaleString("en")} reports of ${estimate.users.toLocaleString("en")} users). `
+      + `The third map is half the width of the ${percentWords(estimate.confidence)} limits of each of `
+      + `${estimate.zones.length} zones of near places, spread over the zone. The limits hold wherever `
+      + "people are; where the map is as strong as the second, the reports say little.";
   }
 
   private dark(): boolean {

@@ -352,14 +352,25 @@ class Counts(Message):
 Shares = Annotated[list[Probability], Field(max_length=MOST_RECORDS)]
 
 
+class ZoneEstimate(Message):
+    """The share of users in a zone: of their reports, estimated, and its limits."""
+
+    raw: Probability
+    share: Probability
+    low: Probability
+    high: Probability
+    told_apart: bool
+
+
 class Estimate(Message):
-    """GET .../estimate: the share of users at each record, with an interval."""
+    """GET .../estimate: the share of users at each record, and of zones with limits that hold."""
 
     records: Indices
     share: Shares
-    low: Shares
-    high: Shares
-    iterations: Count
+    zone: Indices
+    """The number of each record's zone."""
+    zones: Annotated[list[ZoneEstimate], Field(max_length=MOST_RECORDS)]
+    users: Count
     reports: Count
     confidence: Probability = 0.95
 

@@ -122,9 +122,9 @@ def get_counts(context: Shared, session: Reading, operator: Admin, name: NamePat
 
 @router.serves("GET", "/v1/deployments/{name}/estimate", Estimate)
 def get_estimate(context: Shared, operator: Admin, name: NamePath) -> Response:
-    """The share of people at each record, by the iterative Bayesian update on the audited tables.
+    """The share of people in each zone of near records, with 95 % limits that hold for every truth.
 
-    `low` and `high` are pointwise 95 % limits of a bootstrap over users.
+    Beside it the shares of single records, for maps: the penalised likelihood's, without limits.
     """
     with context.store.read() as session:
         row = find(session, name)

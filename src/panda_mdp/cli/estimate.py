@@ -1,0 +1,137 @@
+"""Where people are, from a file of reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from panda_mdp.base.atomic import atomic_file
+from panda_mdp.cli.frame import check_target, output_console, working, write_json
+from panda_mdp.cli.options import Json, NewFile, Picture, comma_separated, described, require
+
+LISTED = 30
+NOTES = (
+    "Limits: 95 % each, whatever the truth is, as long as reports are independent draws; repeats "
+    "of a person's draw under a key are one.",
+    "Raw: the share of the reports that name a place in the zone, noise and all.",
+)
+Html = Annotated[Path | None, typer.Option(metavar="FILE", callback=check_target)]
+
+
+@described
+def estimate(
+    table: Path,
+    reports: Path,
+    zones: Path | None = None,
+    zone_name: str | None = None,
+    crs: str | None = None,
+    by: str | None = None,
+    columns: str | None = None,
+    start: str | None = None,
+    end: str | None = None,
+    out: NewFile = None,
+    map: Picture = None,
+    html: Html = None,
+    json: Json = None,
+) -> None:
+    """Estimate shares of people per zone, or of trips from zone to zone, from a file of reports.
+
+    The noise of the table is undone by penalised likelihood, and every share has 95 % limits that
+    hold whatever the truth is. Where the table cannot tell a zone from others, that is said.
+
+    Options:
+        table TABLE: The mechanism that the reports were drawn from (.pmdp).
+        reports FILE: Reports, as perturb writes them: .csv, .tsv, .ndjson, .parquet.
+        zones FILE: Outlines of zones (GeoJSON, GeoPackage, shapefile); else cells of near records.
+        zone_name COLUMN: Column with the zones' names.
+        crs NAME: Reference system of the zones, where their file names none.
+        by COLUMN: Estimate each value of this column for itself, such as an hour.
+        columns NAMES: Columns of the reports: latitude,longitude, or one of labels.
+        start NAMES: Columns of where trips start; with --end, flows are estimated.
+        end NAMES: Columns of where trips end.
+        out FILE: Also write the numbers as CSV.
+        map FILE: Also draw the shares as a map (.png, .svg, .pdf).
+        html FILE: Also write one page with tables and pictures.
+    """
+    from rich.table import Table
+
+    from panda_mdp.city.places import load_places
+    from panda_mdp.frames.estimate import estimate as estimate_shares
+    from panda_mdp.frames.estimate import estimate_flows
+    from panda_mdp.panda.file import load
+
+    require((start is None) == (end is None), "--start and --end go together", "--start")
+    require(start is None or (by is None and map is None), "flows have no --by and no --map")
+    release = load(table)
+    places = None if zones is None else load_places(zones, name=zone_name, crs=crs)
+    with working("estimating"):
+        if start is not None and end is not None:
+            found: Any = estimate_flows(
+                reports, release, places, start=_columns(start), end=_columns(end)
+            )
+        else:
+            named = None if columns is None else _columns(columns)
+            found = estimate_shares(reports, release, places, columns=named, by=by)
+    rows = list(found.rows())
+    shown = Table(title=f"{release!r}", title_justify="left")
+    for name in rows[0]:
+        shown.add_column(name.replace("_", " "), justify="left" if name == "zone" else "right")
+    for row in sorted(rows, key=lambda row: -row["share"])[:LISTED]:
+        shown.add_row(*(_words(value) for value in row.values()))
+    console = output_console()
+    console.print(shown)
+    for note in (*([f"{LISTED} of {len(rows):,} rows."] if len(rows) > LISTED else []), *NOTES):
+        console.print(note)
+    if out is not None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        with atomic_file(out) as stream:
+            stream.write(text.getvalue().encode())
+    if map is not None or html is not None:
+        _draw(found, release, places, (map, html), rows)
+    write_json(json, rows)
+
+
+def _draw(found: Any, release: Any, zones: Any, targets: tuple[Any, Any], rows: list[Any]) -> None:
+    from panda_mdp.meaning.estimate import Flows
+    from panda_mdp.plot.estimates import (
+        draw_density,
+        draw_flows,
+        draw_lengths,
+        draw_shares,
+        html_table,
+        write_page,
+    )
+    from panda_mdp.plot.style import save_figure
+
+    domain, (target, page) = release.problem.domain, targets
+    if target is not None:
+        save_figure(draw_density(found, domain, zones), target)
+    if page is None:
+        return
+    parts: list[Any] = [f"<p>{note}" for note in (repr(release), *NOTES)]
+    if isinstance(found, Flows):
+        parts += [draw_flows(found), draw_lengths(found, domain, zones)]
+    else:
+        parts += [draw_shares(found, w) for w in range(len(found.windows))]
+        if domain.geographic:
+            parts.append(draw_density(found, domain, zones))
+    write_page(page, "What the reports tell", [*parts, html_table(rows)])
+
+
+def _columns(text: str) -> Any:
+    names = comma_separated(text)
+    require(len(names) in (1, 2), f"{text!r} names {len(names)} columns; name one or two")
+    return names[0] if len(names) == 1 else (names[0], names[1])
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "cannot be told apart here"
+    return f"{value:.2%}" if isinstance(value, float) else str(value)

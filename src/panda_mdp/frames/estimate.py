@@ -1,0 +1,205 @@
+"""`estimate`: what frames and files of reports tell about where people are."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.errors import InvalidInputError
+from panda_mdp.frames.files import read_columns
+from panda_mdp.frames.perturb import narwhals_of, numbers
+from panda_mdp.meaning.estimate import (
+    Estimate,
+    Flows,
+    Zones,
+    estimate_counts,
+    estimate_pairs,
+)
+from panda_mdp.space.domain import Label
+from panda_mdp.table.mechanism import Release
+
+PLACE = ("reported_lat", "reported_lon")
+SAME_DEGREES = 1e-6
+"""How far a reported place may be from an output's: a tenth of a metre, of text and rounding."""
+MOST_WINDOWS = 1000
+Columns = str | tuple[str, str]
+"""A column of labels or indices, or two of degrees."""
+
+
+def estimate(
+    reports: Any,
+    release: Release,
+    zones: Zones | None = None,
+    *,
+    columns: Columns | None = None,
+    by: str | None = None,
+) -> Estimate:
+    """Shares of people per zone from reports that were drawn from a release, with 95 % limits.
+
+    `reports` is a frame (pandas, Polars, PyArrow), a file that `perturb` writes, which is read
+    batch by batch, or outputs as `release.sample` gives them. `columns` names the reports: latitude
+    and longitude, or a column of labels or indices; by default those that `perturb` makes. `zones`
+    says which records lie in which zone: a mapping of names to records, the zone of each record, or
+    `load_places` of outlines; without it, single records, or cells of near ones. `by` is a column,
+    such as an hour, whose values are estimated each for itself. Rows without a report are left out.
+
+    The limits hold whatever the truth is, as long as reports are independent draws: a person's rows
+    that repeat a draw (a key) tell nothing new, so leave repeats out first.
+    """
+    tally: Counter[tuple[Label, int]] = Counter()
+    for drawn, windows in _batches(reports, release, [columns], by):
+        keys, count = np.unique(np.stack([windows[0], drawn[0]]), axis=1, return_counts=True)
+        for (window, output), often in zip(keys.T.tolist(), count.tolist(), strict=True):
+            tally[windows[1][window], output] += often
+    names = sorted({window for window, _ in tally}, key=str) or ["all"]
+    if len(names) > MOST_WINDOWS:
+        raise InvalidInputError(
+            f"the column {by!r} has {len(names):,} different values; by= takes at most "
+            f"{MOST_WINDOWS:,}, such as hours or days"
+        )
+    counts = np.zeros((len(names), release.problem.outputs_count))
+    for (window, output), often in tally.items():
+        counts[names.index(window), output] += often
+    return estimate_counts(counts, release, zones, windows=names)
+
+
+def estimate_flows(
+    reports: Any,
+    release: Release,
+    zones: Zones | None = None,
+    *,
+    start: Columns,
+    end: Columns,
+) -> Flows:
+    """Shares of trips from zone to zone, from reports of both ends of each trip.
+
+    Both ends are independent draws from the same release; otherwise as `estimate`.
+    """
+    size = release.problem.outputs_count
+    counts = scipy.sparse.csr_array((size, size))
+    for drawn, _ in _batches(reports, release, [start, end], None):
+        ones = np.ones(len(drawn[0]))
+        counts = counts + scipy.sparse.coo_array((ones, (drawn[0], drawn[1])), (size, size)).tocsr()
+    return estimate_pairs(counts, release, zones)
+
+
+def _batches(
+    reports: Any, release: Release, columns: list[Columns | None], by: str | None
+) -> Iterator[tuple[list[IntArray], tuple[IntArray, list[Label]]]]:
+    """Outputs of the rows that have all of them, and each row's window among some."""
+    narwhals = narwhals_of()
+    if isinstance(reports, str | os.PathLike):
+        path = Path(reports)
+        named = [name for pair in columns for name in _names(pair)]
+        frames = read_columns(path, [*named, *([] if by is None else [by])])
+    elif isinstance(reports, list | tuple | np.ndarray):
+        drawn = _columns_of(release, np.asarray(reports))
+        yield [drawn[drawn >= 0]], (np.zeros(int((drawn >= 0).sum()), np.int64), ["all"])
+        return
+    else:
+        frames = iter([reports])
+    for native in frames:
+        try:
+            frame = narwhals.from_native(native, eager_only=True)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"{type(native).__name__} is no frame of pandas, Polars or PyArrow; collect it "
+                "first, or count outputs yourself: meaning.estimate.estimate_counts"
+            ) from error
+        found = [_outputs(frame, release, pair) for pair in columns]
+        kept = np.logical_and.reduce([part >= 0 for part in found])
+        window = np.zeros(len(kept), dtype=np.int64)
+        names: list[Label] = ["all"]
+        if by is not None:
+            _check_columns(frame, [by])
+            given = frame[by].to_list()
+            names = sorted(set(given), key=str)
+            place = {name: k for k, name in enumerate(names)}
+            window = np.array([place[value] for value in given], dtype=np.int64)
+        yield [part[kept] for part in found], (window[kept], names)
+
+
+def _names(columns: Columns | None) -> tuple[str, ...]:
+    if columns is None:
+        return ()
+    return (columns,) if isinstance(columns, str) else columns
+
+
+def _check_columns(frame: Any, names: Any) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise InvalidInputError(
+                f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
+            )
+
+
+def _outputs(frame: Any, release: Release, columns: Columns | None) -> IntArray:
+    """The output of every row, -1 where there is none; what no output is, is refused."""
+    if columns is None:
+        columns = PLACE if set(PLACE) <= set(frame.columns) else "reported"
+    _check_columns(frame, _names(columns))
+    if isinstance(columns, str):
+        series = frame[columns]
+        labels = release.problem.domain.labels or release.problem.reports.names
+        if labels is None or series.dtype.is_numeric():
+            return _columns_of(release, numbers(series, columns))
+        return _columns_of(release, np.array(series.to_list(), dtype=object))
+    lat, lon = (numbers(frame[name], name) for name in columns)
+    places = _output_places(release)
+    present = np.isfinite(lat) & np.isfinite(lon)
+    from scipy.spatial import KDTree
+
+    distance, nearest = KDTree(places).query(np.stack([lat[present], lon[present]], axis=1))
+    far = np.asarray(distance)
+    if len(far) and far.max() > SAME_DEGREES:
+        raise InvalidInputError(
+            f"{int((far > SAME_DEGREES).sum()):,} of {len(far):,} rows are at places that this "
+            "table does not report; are they reports, and of this table?"
+        )
+    drawn = np.full(len(lat), -1, dtype=np.int64)
+    drawn[present] = nearest
+    return drawn
+
+
+def _output_places(release: Release) -> FloatArray:
+    outputs, domain = release.problem.reports, release.problem.domain
+    if outputs.records is not None and domain.geographic:
+        return np.stack([domain.lat[outputs.records], domain.lon[outputs.records]], axis=1)
+    if outputs.lat is None or outputs.lon is None:
+        raise InvalidInputError("this table reports no places; name the column of its reports")
+    return np.stack([outputs.lat, outputs.lon], axis=1)
+
+
+def _columns_of(release: Release, reported: npt.NDArray[Any]) -> IntArray:
+    """Columns of outputs that are given as `sample` reports them, or by the records' labels."""
+    outputs, domain = release.problem.reports, release.problem.domain
+    place: dict[Any, int] = {}
+    if outputs.records is not None and domain.labels is not None:
+        place |= {domain.labels[k]: y for y, k in enumerate(outputs.records.tolist())}
+    if outputs.names is not None and outputs.records is None:
+        place |= {name: y for y, name in enumerate(outputs.names)}
+    if not place:
+        place = {code: y for y, code in enumerate(outputs.codes.tolist())}
+    values, which = np.unique(reported[[_is_told(v) for v in reported]], return_inverse=True)
+    try:
+        known = np.array([place[value] for value in values.tolist()], dtype=np.int64)
+    except KeyError:
+        raise InvalidInputError(
+            "some reports are no outputs of this table; are they reports, and of this table?"
+        ) from None
+    drawn = np.full(len(reported), -1, dtype=np.int64)
+    drawn[np.array([_is_told(v) for v in reported], dtype=np.bool_)] = known[which.reshape(-1)]
+    return drawn
+
+
+def _is_told(value: Any) -> bool:
+    """Whether there is a report: neither missing nor NaN nor empty."""
+    return value is not None and value == value and value != ""  # noqa: PLR0124 -- NaN

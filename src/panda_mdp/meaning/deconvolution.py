@@ -1,0 +1,327 @@
+"""Undoing a table's noise: a penalised likelihood, and weights whose bounds hold for every truth.
+
+People are at records with shares f; n reports fall into p groups of outputs with the probabilities
+q = Z^T f, Z the K x p channel. Two convex programs over p numbers, one per group, and a barrier for
+the K records; both are solved by Newton's method, so neither depends on how many people reported.
+
+*Shares.* f maximises sum_y c_y log (Z^T f)_y + weight sum_x pi_x log f_x, c the shares of the
+reports and pi uniform: `weight` n reports are added that are spread evenly. The dual over
+nu_y = c_y / q_y is smooth, f_x = weight pi_x / (1 + weight - (Z nu)_x), and the weight is the one
+that predicts held-out reports best.
+
+*Limits.* For a zone's indicator a, weights w with Z w <= a have sum_y q_y w_y = f^T Z w <= a^T f
+for **every** f: their mean over the reports lies, but for chance, below the zone's share, and that
+of weights with Z w >= a above it. They are chosen by the table, the zones and n alone, never by
+the reports, so nothing is optimised on the data that it is then tested with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from panda_mdp.base.arrays import BoolArray, FloatArray
+
+CONFIDENCE = 0.95
+CHANCE = 0.5
+"""What a standard deviation weighs against slack: little, so that slack stays far below chance."""
+STRONGEST, RATIO, PATIENCE = 10.0, 10**-0.5, 3
+"""Penalties that are tried: from this weight down, until so many in a row predicted worse."""
+MOST_NEWTON = 60
+RIDGES = 10.0 ** np.arange(-4.0, 8.0)
+PENALTIES, PROGRAM_STEPS = (2.0, 6.0, 20.0), 300
+NEGLIGIBLE = 0.1
+"""Slack, in standard deviations, that is not worth a program."""
+ROUNDING = 1e-12
+LARGEST_RATIO = 4.0
+"""Standard deviations from an end of 0 to 1 beyond which the end does not matter."""
+
+
+class Newton(NamedTuple):
+    """A step of Newton's method and how much it promises."""
+
+    step: FloatArray
+    decrease: float
+
+
+def _newton(gradient: FloatArray, hessian: FloatArray) -> Newton:
+    hessian[np.diag_indices(len(hessian))] += 1e-13 * np.trace(hessian) / len(hessian)
+    step = -cho_solve(cho_factor(hessian, check_finite=False), gradient, check_finite=False)
+    return Newton(step, float(-gradient @ step))
+
+
+def _descend(value: Callable[[float], float], newton: Newton, longest: float) -> float:
+    """How far to go along a step: as far as promised, within what stays feasible."""
+    length, start = min(1.0, 0.98 * longest), value(0.0)
+    while length > 1e-10 and not value(length) <= start - 0.1 * length * newton.decrease:
+        length /= 2
+    return length
+
+
+def _until_zero(values: FloatArray, change: FloatArray) -> float:
+    """How far numbers may go along a change until one of them is zero."""
+    falling = change < 0
+    return float((values[falling] / -change[falling]).min(initial=np.inf))
+
+
+def _penalised(
+    channel: FloatArray, seen: FloatArray, weight: float, prices: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Shares of records at one weight, and the prices nu that lead to them, from given ones."""
+    even = 1.0 / len(channel)
+    prices = prices * min(1.0, (1 + 0.5 * weight) / float((channel @ prices).max()))
+    slack = 1 + weight - channel @ prices
+    for _ in range(MOST_NEWTON):
+        shares = weight * even / slack
+        hessian = (channel * (shares / slack)[:, None]).T @ channel
+        hessian[np.diag_indices(len(seen))] += seen / prices**2
+        newton = _newton(shares @ channel - seen / prices, hessian)
+        if newton.decrease < 1e-10:
+            break
+        change, at, left = -channel @ newton.step, prices, slack
+
+        def value(length: float) -> float:
+            nu, s = at + length * newton.step, left + length * change  # noqa: B023
+            return float(-seen @ np.log(nu) - weight * even * np.log(s).sum())
+
+        longest = min(_until_zero(slack, change), _until_zero(prices, newton.step))
+        prices = prices + _descend(value, newton, longest) * newton.step
+        slack = 1 + weight - channel @ prices
+    shares = weight * even / slack
+    return shares / shares.sum(), prices
+
+
+def fit_shares(
+    channel: FloatArray, counts: FloatArray, weight: float | None = None
+) -> tuple[FloatArray, float]:
+    """Shares of K records from the reports of p groups, and the weight of the penalty.
+
+    Without `weight` a half of the reports, drawn with a fixed seed, is predicted from the other.
+    """
+    if not counts[channel.max(axis=0) > 0].sum() > 0:
+        return np.full(len(channel), 1.0 / len(channel)), STRONGEST
+    if weight is None:
+        weight = _held_out_weight(channel, counts)
+    shares, _ = _path(channel, counts, weight)[-1]
+    return shares, weight
+
+
+def _path(
+    channel: FloatArray,
+    counts: FloatArray,
+    least: float,
+    judge: Callable[[FloatArray], bool] = bool,
+) -> list[tuple[FloatArray, float]]:
+    """Shares along falling weights, down to the least one or until `judge` has seen enough."""
+    # What no record can have reported tells nothing about records: it was made up.
+    occurs = (counts > 0) & (channel.max(axis=0) > 0)
+    counts = np.where(occurs, counts, 0.0)
+    seen, part = counts[occurs] / counts.sum(), np.ascontiguousarray(channel[:, occurs])
+    prices, weight, found = np.ones(len(seen)), max(STRONGEST, least), []
+    while True:
+        shares, prices = _penalised(part, seen, weight, prices)
+        found.append((shares, weight))
+        if weight <= least or (judge is not bool and judge(shares)):
+            return found
+        weight = max(least, weight * RATIO)
+
+
+def _held_out_weight(channel: FloatArray, counts: FloatArray) -> float:
+    whole = np.round(counts).astype(np.int64)
+    half = np.random.default_rng(0).binomial(whole, 0.5).astype(np.float64)
+    rest = np.maximum(counts - half, 0.0)
+    if not (half.sum() and rest.sum()):
+        return STRONGEST
+    told, scores = (rest > 0) & (channel.max(axis=0) > 0), []
+
+    def judge(shares: FloatArray) -> bool:
+        scores.append(float(rest[told] @ np.log(shares @ channel[:, told])))
+        return len(scores) - 1 - int(np.argmax(scores)) >= PATIENCE
+
+    path = _path(channel, half, 0.01 / float(counts.sum()), judge)
+    return path[int(np.argmax(scores))][1]
+
+
+class Bounds(NamedTuple):
+    """Weights of p groups for G zones, (p, G) each: Z lower <= zones <= Z upper, exactly."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+def bounding_weights(channel: FloatArray, zones: FloatArray, reports: float) -> Bounds:
+    """Weights whose means over reports lie below and above the shares of zones, for every truth.
+
+    Candidates w come close to Z w = zone; where Z w is above the zone by r_x > 0,
+
+        u_y = max_x r_x z_xy / sum_y' z_xy'^2   has   (Z u)_x >= r_x at every record x,
+
+    so w - u is a lower weight, and u is not 0 only where records with r_x > 0 report. Each zone and
+    side takes the candidate with the least slack and `CHANCE` standard deviations of a mean over so
+    many reports, both for people that are evenly spread.
+    """
+    mean = channel.mean(axis=0)
+    covariance = (np.diag(mean) - np.outer(mean, mean)) / max(reports, 1.0)
+    # An upper weight of a zone is a lower one of its negative.
+    targets = np.concatenate([zones, -zones], axis=1)
+    reach = channel / np.square(channel).sum(axis=1)[:, None]
+    kept, least = np.zeros((len(mean), targets.shape[1])), np.full(targets.shape[1], np.inf)
+    slack, chance = least.copy(), least.copy()
+
+    def offer(weights: FloatArray) -> None:
+        bound = weights - _cover(channel, reach, channel @ weights - targets)
+        missing = targets.mean(axis=0) - mean @ bound
+        spread = np.sqrt(np.maximum((bound * (covariance @ bound)).sum(axis=0), 0.0))
+        better = missing + CHANCE * spread < least
+        for best, new in ((kept.T, bound.T), (slack, missing), (chance, spread)):
+            best[better] = new[better]
+        least[better] = (missing + CHANCE * spread)[better]
+
+    for weights in _ridges(channel, targets, covariance):
+        offer(weights)
+    # Where records can be told apart, what is there now has next to no slack.
+    if (slack > NEGLIGIBLE * chance).any():
+        for penalty in PENALTIES:
+            offer(_programs(channel, targets, penalty * CHANCE / np.sqrt(max(reports, 1.0))))
+    count = zones.shape[1]
+    return Bounds(kept[:, :count], -kept[:, count:])
+
+
+def _ridges(
+    channel: FloatArray, targets: FloatArray, covariance: FloatArray
+) -> Iterator[FloatArray]:
+    """Weights that minimise |Z w - target|^2 / K + ridge times the variance."""
+    gram = channel.T @ channel / len(channel)
+    side = channel.T @ targets / len(channel)
+    covariance = covariance + 1e-12 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    for ridge in RIDGES:
+        yield np.asarray(cho_solve(cho_factor(gram + ridge * covariance), side))
+
+
+def _programs(channel: FloatArray, targets: FloatArray, penalty: float) -> FloatArray:
+    """Weights near the maximum of mean.w - penalty / 2 sum_y mean_y w_y^2 over Z w <= target.
+
+    The dual is least squares over measures Y >= 0 of records, w = (mean - Z^T Y) / (penalty mean):
+    accelerated projected gradients for all zones at once, restarted where they overshoot.
+    """
+    mean = channel.mean(axis=0)
+    root = np.sqrt(np.maximum(mean, 1e-300))
+    scaled = channel / root
+    step = penalty / float(np.linalg.norm(scaled.T @ scaled, 2))
+    measures = np.full(targets.shape, 1.0 / len(channel))
+    ahead, momentum = measures, 1.0
+    for _ in range(PROGRAM_STEPS):
+        left = root[:, None] - scaled.T @ ahead
+        moved = np.maximum(ahead - step * (targets - scaled @ left / penalty), 0.0)
+        faster = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        if np.vdot(ahead - moved, moved - measures) > 0:
+            faster, ahead = 1.0, moved
+        else:
+            ahead = moved + (momentum - 1) / faster * (moved - measures)
+        measures, momentum = moved, faster
+    return np.asarray((root[:, None] - scaled.T @ measures) / (penalty * root[:, None]))
+
+
+def _cover(channel: FloatArray, reach: FloatArray, excess: FloatArray) -> FloatArray:
+    """Weights u >= 0 of groups, (p, G), with Z u >= excess."""
+    cover = np.zeros((channel.shape[1], excess.shape[1]))
+    for g, above in enumerate(excess.T):
+        broken = np.flatnonzero(above > 0)
+        if len(broken):
+            most = (reach[broken] * above[broken, None]).max(axis=0)
+            cover[:, g] = most * float((above[broken] / (channel[broken] @ most)).max())
+    # What rounding may leave: rows sum to 1.
+    return np.asarray(cover + ROUNDING)
+
+
+class Moments(NamedTuple):
+    """First and second moments of weights over the reports of people in a zone and outside it."""
+
+    inside: FloatArray
+    outside: FloatArray
+    inside_squares: FloatArray
+    outside_squares: FloatArray
+
+    def deviation(self, share: FloatArray, reports: float) -> FloatArray:
+        """Of the mean of so many reports, where a share of the people is inside."""
+        mean = share * self.inside + (1 - share) * self.outside
+        squares = share * self.inside_squares + (1 - share) * self.outside_squares
+        return np.asarray(np.sqrt(np.maximum(squares - mean**2, 0.0) / max(reports, 1.0)))
+
+
+def _radius(distance: float) -> float:
+    """The cut on the side of the interior where an end of 0 to 1 is so many deviations away."""
+
+    def excess(radius: float) -> float:
+        return float(ndtr(radius) - ndtr(-_far_cut(distance, radius)) - CONFIDENCE)
+
+    return float(brentq(excess, 1.0, 3.0))
+
+
+def _far_cut(distance: FloatArray | float, radius: FloatArray | float) -> FloatArray:
+    """The cut on the side of the end: what cannot be there is not asked for."""
+    with np.errstate(divide="ignore"):
+        beyond = (np.square(distance) + np.square(radius)) / (2 * np.asarray(distance, float))
+    return np.where(np.asarray(distance) >= radius, radius, beyond)
+
+
+@cache
+def _radii() -> tuple[FloatArray, FloatArray]:
+    distances = np.linspace(0.0, LARGEST_RATIO, 201)
+    return distances, np.array([_radius(distance) for distance in distances])
+
+
+def _cuts(share: FloatArray, deviation: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Standard deviations that a mean may lie above and below a share at the confidence level.
+
+    By likelihood ratio among shares from 0 to 1 (Feldman and Cousins): 1.96 both in the middle,
+    1.64 on the inner side and no limit on the other at the ends. The chances of both add up to 5 %.
+    """
+    low = share <= 0.5
+    with np.errstate(over="ignore"):
+        distance = np.where(low, share, 1 - share) / np.maximum(deviation, 1e-300)
+    distance = np.minimum(distance, LARGEST_RATIO)
+    radius = np.interp(distance, *_radii())
+    far = _far_cut(distance, radius)
+    return np.where(low, radius, far), np.where(low, far, radius)
+
+
+def limits(
+    below: FloatArray, above: FloatArray, moments: tuple[Moments, Moments], reports: float
+) -> tuple[FloatArray, FloatArray]:
+    """The shares that means of lower and upper weights do not contradict, by bisection.
+
+    A share is ruled out where `below` lies too far above it or `above` too far below it, by the
+    standard deviations that reports would have if it were true.
+    """
+
+    def above_share(share: FloatArray) -> BoolArray:
+        deviation = moments[0].deviation(share, reports)
+        return np.asarray(share + _product(_cuts(share, deviation)[0], deviation) < below)
+
+    def below_share(share: FloatArray) -> BoolArray:
+        deviation = moments[1].deviation(share, reports)
+        return np.asarray(share - _product(_cuts(share, deviation)[1], deviation) > above)
+
+    low, high = np.zeros_like(below), np.ones_like(above)
+    least, most = low.copy(), high.copy()
+    low_end, high_end = ~above_share(low), ~below_share(high)
+    for _ in range(50):
+        middle = (low + most) / 2
+        ruled = above_share(middle)
+        low, most = np.where(ruled, middle, low), np.where(ruled, most, middle)
+        middle = (least + high) / 2
+        ruled = below_share(middle)
+        high, least = np.where(ruled, middle, high), np.where(ruled, least, middle)
+    return np.where(low_end, 0.0, low), np.where(high_end, 1.0, high)
+
+
+def _product(cut: FloatArray, deviation: FloatArray) -> FloatArray:
+    """An infinite cut stays infinite where nothing deviates."""
+    return np.where(np.isinf(cut), np.inf, np.where(np.isinf(cut), 0.0, cut) * deviation)

@@ -1,0 +1,381 @@
+"""Where people are, from what they reported: shares of zones with limits that hold.
+
+Grouped counts of outputs and a release are all that it takes, so memory goes by outputs and not by
+users. Outputs are put together into at most a few hundred groups that do not cross zones; what is
+computed of them is in `deconvolution.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.packages import need
+from panda_mdp.city.places import Places
+from panda_mdp.errors import InvalidInputError
+from panda_mdp.meaning.deconvolution import (
+    CONFIDENCE,
+    Moments,
+    bounding_weights,
+    fit_shares,
+    limits,
+)
+from panda_mdp.space.domain import Domain, Label
+from panda_mdp.table.mechanism import Release
+
+MOST_ZONES = 32
+"""Cells of near records where no zones are given and there are more records than that."""
+GROUPS, GROUPS_PER_ZONE = 128, 2
+BLOCK_ENTRIES = 1 << 22
+FLOW_STEPS = 500
+Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
+"""Records of each zone, the zone of each record (None for none), or outlines on a map."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Shares of people per time window and zone, (windows, zones) each, and how sure they are.
+
+    `low` and `high` hold each share with 95 % confidence, **whatever the truth is**: the limits
+    assume nothing of how people are spread. Reports are taken for independent.
+    """
+
+    zones: tuple[Label, ...]
+    windows: tuple[Label, ...]
+    reports: FloatArray
+    """(windows,)."""
+    raw: FloatArray
+    """The share of the reports that name an output in the zone, noise and all."""
+    share: FloatArray
+    low: FloatArray
+    high: FloatArray
+    unplaced: FloatArray
+    """The share of people that this table cannot place inside or outside the zone from so many
+    reports: part of the width of the limits that is not chance."""
+    records: FloatArray
+    """(windows, records): the penalised likelihood's shares, for pictures; no limits hold here."""
+    confidence: float = CONFIDENCE
+
+    @property
+    def told_apart(self) -> BoolArray:
+        """False where over half of those who may be in the zone may as well be outside it."""
+        return np.asarray(self.unplaced <= 0.5 * self.high)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per window and zone, for a table."""
+        told = self.told_apart
+        for w, window in enumerate(self.windows):
+            for g, zone in enumerate(self.zones):
+                yield {
+                    "window": window,
+                    "zone": zone,
+                    "raw": float(self.raw[w, g]),
+                    "share": float(self.share[w, g]),
+                    "low": float(self.low[w, g]),
+                    "high": float(self.high[w, g]),
+                    "told_apart": bool(told[w, g]),
+                }
+
+
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """Shares of trips from zone to zone, (zones, zones) each, with limits as in `Estimate`."""
+
+    zones: tuple[Label, ...]
+    reports: float
+    raw: FloatArray
+    share: FloatArray
+    low: FloatArray
+    high: FloatArray
+    confidence: float = CONFIDENCE
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row per pair of zones."""
+        for a, start in enumerate(self.zones):
+            for b, end in enumerate(self.zones):
+                numbers = {
+                    n: float(getattr(self, n)[a, b]) for n in ("raw", "share", "low", "high")
+                }
+                yield {"from": start, "to": end, **numbers}
+
+
+class Channel(NamedTuple):
+    """What a release makes of records, with outputs in groups."""
+
+    rows: FloatArray
+    """(K, p): the chance of each group."""
+    groups: IntArray
+    """(m,): the group of each output."""
+    home: IntArray
+    """(m,): the record that an output is, or is likeliest for."""
+
+    @classmethod
+    def of(cls, release: Release, zones: FloatArray) -> Channel:
+        """The channel of a release, its outputs grouped within zones and near each other."""
+        problem = release.problem
+        home = problem.reports.records
+        if home is None:
+            home = _likeliest(release)
+        count = problem.outputs_count
+        groups = np.arange(count)
+        wanted = max(GROUPS, GROUPS_PER_ZONE * zones.shape[1])
+        if count > wanted:
+            plane = problem.domain.plane
+            zone = np.where(zones.any(axis=1), zones.argmax(axis=1), zones.shape[1])[home]
+            next_group = 0
+            for present in np.unique(zone).tolist():
+                mine = np.flatnonzero(zone == present)
+                places = None if plane is None else plane[home[mine]]
+                groups[mine] = next_group + cells(
+                    places, len(mine), -(-wanted * len(mine) // count)
+                )
+                next_group = 1 + int(groups[mine].max())
+        rows = np.empty((problem.size, int(groups.max()) + 1))
+        order = np.argsort(groups, kind="stable")
+        starts = np.searchsorted(groups[order], np.arange(rows.shape[1]))
+        for part, block in _blocks(release):
+            rows[part] = np.add.reduceat(block[:, order], starts, axis=1)
+        return cls(rows, groups, home)
+
+    def counts(self, counts: FloatArray) -> FloatArray:
+        """(windows, m) counts of outputs, by groups."""
+        grouped = np.zeros((len(counts), self.rows.shape[1]))
+        np.add.at(grouped.T, self.groups, counts.T)
+        return grouped
+
+
+def _blocks(release: Release) -> Iterator[tuple[slice, FloatArray]]:
+    """The rows of a release, of any kind, a few at a time."""
+    size, width = release.problem.size, release.problem.outputs_count
+    step = max(1, BLOCK_ENTRIES // width)
+    for start in range(0, size, step):
+        part = slice(start, min(size, start + step))
+        yield part, np.stack([release.row(x) for x in range(part.start, part.stop)])
+
+
+def _likeliest(release: Release) -> IntArray:
+    """For every output the record that reports it most often."""
+    best = np.full(release.problem.outputs_count, -1.0)
+    home = np.zeros(len(best), dtype=np.int64)
+    for part, block in _blocks(release):
+        here = block.max(axis=0)
+        home = np.where(here > best, part.start + block.argmax(axis=0), home)
+        best = np.maximum(best, here)
+    return home
+
+
+def cells(places: FloatArray | None, size: int, count: int) -> IntArray:
+    """The number of each place's cell: halved along the longer side until there are `count`.
+
+    Without places, stretches of what follows each other.
+
+    >>> cells(np.array([[0.0, 0.0], [9.0, 0.0], [1.0, 0.0], [8.0, 1.0]]), 4, 2).tolist()
+    [0, 1, 0, 1]
+    """
+    labels = np.zeros(size, dtype=np.int64)
+
+    def split(members: IntArray, count: int, first: int) -> None:
+        if count <= 1 or len(members) <= 1:
+            labels[members] = first
+            return
+        if places is not None:
+            axis = int(np.ptp(places[members], axis=0).argmax())
+            members = members[np.argsort(places[members, axis], kind="stable")]
+        left = count // 2
+        cut = round(len(members) * left / count)
+        split(members[:cut], left, first)
+        split(members[cut:], count - left, first + left)
+
+    split(np.arange(size), min(count, size), 0)
+    return np.asarray(np.unique(labels, return_inverse=True)[1].reshape(-1))
+
+
+def zone_matrix(zones: Zones | None, domain: Domain) -> tuple[tuple[Label, ...], FloatArray]:
+    """Names of zones, and which records (K) lie in which (G) as 0 and 1.
+
+    Without zones every record is one, or where there are many, cells of near records are.
+    """
+    size = domain.size
+    if zones is None and size <= MOST_ZONES:
+        return domain.labels or tuple(range(size)), np.eye(size)
+    if zones is None:
+        label = cells(domain.plane, size, MOST_ZONES)
+        zones = [f"cell {k + 1}" for k in label.tolist()]
+    if isinstance(zones, Places):
+        zones = _records_within(zones, domain)
+    if not isinstance(zones, Mapping):
+        if len(zones) != size:
+            raise InvalidInputError(
+                f"zones has {len(zones)} entries for {size} records; give the zone of each record, "
+                "or a mapping of names to records"
+            )
+        named: dict[Label, list[int]] = {}
+        for record, name in enumerate(zones):
+            if name is not None:
+                named.setdefault(name, []).append(record)
+        zones = named
+    if not zones:
+        raise InvalidInputError("no record lies in a zone; are zones and table of one area?")
+    matrix = np.zeros((size, len(zones)))
+    for g, (name, records) in enumerate(zones.items()):
+        chosen = np.asarray(records)
+        whole = chosen.dtype.kind in "iu" and chosen.ndim == 1 and len(chosen)
+        if not whole or chosen.min() < 0 or chosen.max() >= size:
+            raise InvalidInputError(
+                f"zone {name!r} holds no record numbers from 0 to {size - 1}; name at least one"
+            )
+        matrix[chosen, g] = 1.0
+    return tuple(zones), matrix
+
+
+def _records_within(places: Places, domain: Domain) -> dict[Label, IntArray]:
+    """The records inside each outline; outlines without any are left out."""
+    shapely = need("shapely", "zones on a map", "geo")
+    if places.shapes is None or not domain.geographic:
+        raise InvalidInputError(
+            "zones on a map need outlines, and a table of places; or give the zone of each record"
+        )
+    tree = shapely.STRtree(shapely.points(domain.lon, domain.lat))
+    zone, record = tree.query(places.shapes, predicate="covers")
+    found = {name: record[zone == g] for g, name in enumerate(places.names)}
+    return {name: np.sort(records) for name, records in found.items() if len(records)}
+
+
+def estimate_groups(
+    rows: FloatArray, counts: FloatArray, zones: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Share, low, high and unplaced of (windows, zones), and shares of (windows, records).
+
+    Shapes: rows (K, p), each summing to 1; counts (windows, p); zones (K, G) of 0 and 1.
+    """
+    total = counts.sum(axis=1)
+    bounds = bounding_weights(rows, zones, float(total.mean()))
+    spread = rows @ (bounds.upper - bounds.lower)
+    squares = [(rows @ weights, rows @ weights**2) for weights in bounds]
+    found: list[tuple[FloatArray, ...]] = []
+    for seen, reports in zip(counts, total.tolist(), strict=True):
+        records, _ = fit_shares(rows, seen)
+        inside = records[:, None] * zones
+        outside = records[:, None] * (1 - zones)
+        inside /= np.maximum(inside.sum(axis=0), 1e-300)
+        outside /= np.maximum(outside.sum(axis=0), 1e-300)
+        moments = [
+            Moments(*((part * values).sum(axis=0) for values in pair for part in (inside, outside)))
+            for pair in squares
+        ]
+        if reports:
+            means = [seen @ weights / reports for weights in bounds]
+            low, high = limits(means[0], means[1], (moments[0], moments[1]), reports)
+            high = np.maximum(low, high)
+        else:
+            low, high = np.zeros(zones.shape[1]), np.ones(zones.shape[1])
+        share = np.clip(records @ zones, low, high)
+        found.append((share, low, high, np.clip(records @ spread, 0, 1), records))
+    share, low, high, unplaced, every = (np.stack(part) for part in zip(*found, strict=True))
+    return share, low, high, unplaced, every
+
+
+def estimate_counts(
+    counts: npt.ArrayLike,
+    release: Release,
+    zones: Zones | None = None,
+    *,
+    windows: Sequence[Label] = ("all",),
+) -> Estimate:
+    """Shares of people per zone from how often each of the m outputs was reported.
+
+    `counts` is (m,), or (windows, m) with a name each. The limits hold the share of a zone in 95 %
+    of all surveys, whatever the truth; where the table cannot tell a zone from others they are wide
+    and `told_apart` is False.
+    """
+    seen = np.atleast_2d(np.asarray(counts, dtype=np.float64))
+    shape = (len(windows), release.problem.outputs_count)
+    if seen.shape != shape or not (np.isfinite(seen).all() and (seen >= 0).all()):
+        raise InvalidInputError(
+            f"counts have the shape {seen.shape}; give {shape}, numbers from 0 on: one for each "
+            "window and output"
+        )
+    names, matrix = zone_matrix(zones, release.problem.domain)
+    channel = Channel.of(release, matrix)
+    share, low, high, unplaced, records = estimate_groups(
+        channel.rows, channel.counts(seen), matrix
+    )
+    raw = seen @ matrix[channel.home] / np.maximum(seen.sum(axis=1), 1)[:, None]
+    reports = seen.sum(axis=1)
+    return Estimate(names, tuple(windows), reports, raw, share, low, high, unplaced, records)
+
+
+def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) -> Flows:
+    """Shares of trips from zone to zone from how often each pair of outputs was reported.
+
+    `counts` is (m, m), dense or sparse: start by end, both drawn independently from the release.
+    With a <= u, l <= a for both ends, u_a u_b lies above the product of two indicators and
+    u_a l_b + l_a u_b - u_a u_b below it, at every pair of records: the limits hold as for one end.
+    """
+    import scipy.sparse
+
+    pairs = scipy.sparse.coo_array(counts)
+    size = release.problem.outputs_count
+    if pairs.shape != (size, size) or not (pairs.data >= 0).all():
+        raise InvalidInputError(
+            f"counts of pairs have the shape {pairs.shape}; give {(size, size)}"
+        )
+    names, matrix = zone_matrix(zones, release.problem.domain)
+    channel = Channel.of(release, matrix)
+    rows, width = channel.rows, channel.rows.shape[1]
+    seen, raw = np.zeros((width, width)), np.zeros((len(names), len(names)))
+    start, end = pairs.coords
+    np.add.at(seen, (channel.groups[start], channel.groups[end]), pairs.data)
+    total = max(float(seen.sum()), 1.0)
+    homes = matrix[channel.home]
+    raw = homes.T @ (pairs.tocsr() @ homes) / total
+    ends = [fit_shares(rows, seen.sum(axis=axis))[0] for axis in (1, 0)]
+    bounds = bounding_weights(rows, matrix, total)
+    low_weights, high_weights = bounds
+    above = high_weights.T @ seen @ high_weights / total
+    mixed = high_weights.T @ seen @ low_weights + low_weights.T @ seen @ high_weights
+    below = mixed / total - above
+    # Second moments of the products: exact for those above, and nearly so for those below.
+    squares = high_weights**2
+    inside = [_inside(records, matrix) for records in ends]
+    mean = np.outer(*(((part * (rows @ high_weights)).sum(axis=0)) for part in inside))
+    mean_squares = np.outer(*(((part * (rows @ squares)).sum(axis=0)) for part in inside))
+    every = squares.T @ seen @ squares / total
+    guess = np.clip((above + below) / 2, 0.0, 1.0)
+    rest = np.maximum(1 - guess, 1e-9)
+    moments = Moments(
+        mean,
+        (above - guess * mean) / rest,
+        mean_squares,
+        np.maximum(every - guess * mean_squares, 0.0) / rest,
+    )
+    low, high = limits(below, above, (moments, moments), total)
+    high = np.maximum(low, high)
+    share = np.clip(_joint(rows, matrix, seen / total, ends), low, high)
+    return Flows(names, float(seen.sum()), raw, share, low, high)
+
+
+def _inside(records: FloatArray, zones: FloatArray) -> FloatArray:
+    """Shares of records within each zone, (K, G)."""
+    part = records[:, None] * zones
+    return np.asarray(part / np.maximum(part.sum(axis=0), 1e-300))
+
+
+def _joint(
+    rows: FloatArray, zones: FloatArray, seen: FloatArray, ends: list[FloatArray]
+) -> FloatArray:
+    """Likeliest shares of pairs of zones, people within a zone spread as at that end alone."""
+    every = np.column_stack([zones, 1 - zones.max(axis=1)])
+    every = every / np.maximum(every.sum(axis=1), 1)[:, None]
+    first, last = (_inside(records, every).T @ rows for records in ends)
+    flows = np.outer(*(records @ every for records in ends))
+    for _ in range(FLOW_STEPS):
+        expected = first.T @ flows @ last
+        ratio = np.divide(seen, expected, out=np.zeros_like(seen), where=expected > 0)
+        flows = flows * (first @ ratio @ last.T)
+    return np.asarray(flows[:-1, :-1] / max(float(flows.sum()), 1e-300))

@@ -1,0 +1,144 @@
+"""Pictures of estimates with their limits, and one page of them."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from panda_mdp.base.atomic import atomic_file
+from panda_mdp.city.places import Places
+from panda_mdp.meaning.estimate import Estimate, Flows, Zones, zone_matrix
+from panda_mdp.plot.maps import Ground, draw_values
+from panda_mdp.plot.style import BLUE, INK, PALE, SEQUENCE, VERMILION, chart_figure, legend_below
+from panda_mdp.space.domain import Domain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_BARS = 40
+LENGTH_BINS = 8
+PAGE = """<!doctype html><meta charset="utf-8"><title>{title}</title>
+<style>body{{font:15px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+img{{max-width:100%}}table{{border-collapse:collapse}}td,th{{padding:.15rem .7rem;text-align:right}}
+td:first-child,th:first-child{{text-align:left}}</style>
+<h1>{title}</h1>{body}"""
+
+
+def draw_shares(estimate: Estimate, window: int = 0) -> Figure:
+    """Zones by their share: the estimate with its limits, and what the reports say unprocessed."""
+    order = np.argsort(-estimate.share[window], kind="stable")[:MOST_BARS][::-1]
+    figure, axes = chart_figure(
+        7.5,
+        1.6 + 0.24 * len(order),
+        f"People per zone, {estimate.windows[window]}: {estimate.reports[window]:,.0f} reports",
+    )
+    share, low, high, raw = (
+        100 * part[window, order]
+        for part in (estimate.share, estimate.low, estimate.high, estimate.raw)
+    )
+    told, y = estimate.told_apart[window, order], np.arange(len(order))
+    for mask, colour, label in (
+        (told, BLUE, f"estimate, {estimate.confidence:.0%} limits"),
+        (~told, PALE, "cannot be told apart here"),
+    ):
+        if mask.any():
+            axes.hlines(y[mask], low[mask], high[mask], color=colour, linewidth=2.5, alpha=0.7)
+            axes.plot(share[mask], y[mask], "o", color=colour, label=label)
+    axes.plot(raw, y, "x", color=VERMILION, label="reports as they are")
+    axes.set_yticks(y, [str(estimate.zones[k])[:28] for k in order])
+    axes.set(xlabel="share of people, %", xlim=(0, None))
+    legend_below(axes)
+    return figure
+
+
+def draw_density(
+    estimate: Estimate, domain: Domain, zones: Zones | None = None, window: int = 0
+) -> Figure:
+    """A heat map: each zone's share over its records, or filled where zones are outlines."""
+    _, members = zone_matrix(zones, domain)
+    title = f"Estimated share of people, {estimate.windows[window]}"
+    each = 100 * members @ (estimate.share[window] / members.sum(axis=0))
+    if isinstance(zones, Places) and zones.shapes is not None:
+        place = {name: k for k, name in enumerate(estimate.zones)}
+        share = [estimate.share[window, place[n]] if n in place else 0.0 for n in zones.names]
+        values = 100 * np.array(share)
+        return draw_values(Ground(zones.domain, None, zones), values, title, "share of people, %")
+    return draw_values(Ground(domain, None), each, title, "share of people per record, %")
+
+
+def draw_flows(flows: Flows) -> Figure:
+    """Zones by zones: the estimated share of trips, hatched where zero is within the limits."""
+    count = len(flows.zones)
+    side = float(np.clip(0.42 * count + 2.5, 4.5, 12))
+    figure, axes = chart_figure(side + 1, side, f"Trips from zone to zone: {flows.reports:,.0f}")
+    axes.grid(visible=False)
+    image = axes.imshow(100 * flows.share, cmap=SEQUENCE, vmin=0)
+    for a, b in zip(*np.nonzero(flows.low <= 0), strict=True):
+        axes.plot(b, a, "x", color=INK, markersize=4, alpha=0.6)
+    names = [str(zone)[:18] for zone in flows.zones]
+    axes.set_xticks(range(count), names, rotation=90)
+    axes.set_yticks(range(count), names)
+    axes.set(xlabel="to (a cross: may be no trips at all)", ylabel="from")
+    figure.colorbar(image, ax=axes, shrink=0.7, label="share of trips, %").outline.set_visible(
+        False
+    )
+    return figure
+
+
+def draw_lengths(flows: Flows, domain: Domain, zones: Zones | None = None) -> Figure:
+    """How far trips go, between the middles of zones; limits add up those of the pairs."""
+    _, members = zone_matrix(zones, domain)
+    plane = domain.plane
+    if plane is None:
+        middle = np.array([int(np.flatnonzero(column)[0]) for column in members.T])
+        apart = domain.distances(middle, middle)
+    else:
+        centres = members.T @ plane / members.sum(axis=0)[:, None]
+        apart = np.linalg.norm(centres[:, None] - centres, axis=-1)
+    edges = np.linspace(0.0, float(apart.max()) * (1 + 1e-9), LENGTH_BINS + 1)
+    which = np.clip(np.digitize(apart, edges) - 1, 0, LENGTH_BINS - 1)
+    share, low, high, raw = (
+        100 * np.bincount(which.reshape(-1), np.clip(part, 0, 1).reshape(-1), LENGTH_BINS)
+        for part in (flows.share, flows.low, flows.high, flows.raw)
+    )
+    high, middle_km = np.minimum(high, 100), (edges[1:] + edges[:-1]) / 2
+    figure, axes = chart_figure(7, 4, "How far trips go, zone to zone")
+    axes.bar(middle_km, share, 0.9 * np.diff(edges), color=BLUE, alpha=0.5, label="estimate")
+    axes.vlines(middle_km, low, high, color=BLUE, linewidth=2, label="limits, at least 95 %")
+    axes.plot(middle_km, raw, "x", color=VERMILION, label="reports as they are")
+    axes.set(xlabel=f"{domain.unit} between the middles of zones", ylabel="share of trips, %")
+    legend_below(axes)
+    return figure
+
+
+def write_page(path: str | Path, title: str, parts: list[str | Figure]) -> Path:
+    """One HTML file of paragraphs, tables (HTML already) and pictures, that needs nothing else."""
+    body = []
+    for part in parts:
+        if isinstance(part, str):
+            body.append(part)
+            continue
+        raw = io.BytesIO()
+        part.savefig(raw, format="png")
+        coded = base64.b64encode(raw.getvalue()).decode()
+        body.append(f'<p><img alt="" src="data:image/png;base64,{coded}">')
+    target = Path(path)
+    with atomic_file(target) as stream:
+        stream.write(PAGE.format(title=html.escape(title), body="\n".join(body)).encode())
+    return target
+
+
+def html_table(rows: list[dict[str, object]]) -> str:
+    """Rows of numbers and names; numbers with four digits."""
+
+    def cell(value: object) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else html.escape(str(value))
+
+    head = "".join(f"<th>{html.escape(name)}" for name in (rows[0] if rows else {}))
+    lines = ("<tr>" + "".join(f"<td>{cell(v)}" for v in row.values()) for row in rows)
+    return f"<table><tr>{head}{''.join(lines)}</table>"

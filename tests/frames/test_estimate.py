@@ -1,0 +1,146 @@
+"""Estimates from frames and files of reports, by the library and by the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import panda_mdp as pm
+from panda_mdp.cli import app
+from panda_mdp.errors import InvalidInputError
+from panda_mdp.frames.estimate import estimate_flows
+
+SIDE = 5
+LAT, LON = (
+    part.reshape(-1)
+    for part in np.meshgrid(41.9 + 0.01 * np.arange(SIDE), 12.4 + 0.012 * np.arange(SIDE))
+)
+DOMAIN = pm.Domain.from_points(LAT, LON)
+WEST = {"west": np.flatnonzero(LON < 12.42), "east": np.flatnonzero(LON > 12.42)}
+
+
+@pytest.fixture(scope="module")
+def table() -> pm.Mechanism:
+    return pm.exponential(pm.Problem(DOMAIN, np.arange(25), DOMAIN.distances(), 4.0))
+
+
+@pytest.fixture(scope="module")
+def frame(table: pm.Mechanism) -> pd.DataFrame:
+    """600 people in the west in the morning, in the east in the evening."""
+    rng = np.random.default_rng(0)
+    true = np.concatenate([rng.choice(WEST["west"], 600), rng.choice(WEST["east"], 600)])
+    drawn = table.simulate(5).sample(true)
+    return pd.DataFrame(
+        {
+            "hour": ["morning"] * 600 + ["evening"] * 600,
+            "reported": drawn,
+            "reported_lat": LAT[drawn],
+            "reported_lon": LON[drawn],
+        }
+    )
+
+
+def test_frames_columns_and_outputs_tell_the_same(table: pm.Mechanism, frame: pd.DataFrame) -> None:
+    by_place = pm.estimate(frame, table, WEST)
+    by_index = pm.estimate(frame, table, WEST, columns="reported")
+    by_array = pm.estimate(frame["reported"].to_numpy(), table, WEST)
+    for found in (by_index, by_array):
+        np.testing.assert_array_equal(found.share, by_place.share)
+        np.testing.assert_array_equal(found.low, by_place.low)
+    assert by_place.reports.tolist() == [1200.0]
+    assert by_place.low[0, 0] < 0.5 < by_place.high[0, 0]
+
+
+def test_windows_come_by_a_column(table: pm.Mechanism, frame: pd.DataFrame) -> None:
+    found = pm.estimate(frame, table, WEST, by="hour")
+    assert found.windows == ("evening", "morning")
+    assert found.share[1, 0] > 0.9 and found.share[0, 0] < 0.1
+
+
+def test_rows_without_a_report_are_left_out(table: pm.Mechanism, frame: pd.DataFrame) -> None:
+    holes = frame.copy()
+    holes.loc[::2, ["reported_lat", "reported_lon"]] = np.nan
+    assert pm.estimate(holes, table, WEST).reports.tolist() == [600.0]
+
+
+def test_labels_of_outputs(table: pm.Mechanism) -> None:
+    named = pm.Domain.from_matrix(1.0 - np.eye(3), labels=["a", "b", "c"])
+    release = pm.exponential(pm.Problem(named, np.arange(3), named.distances(), 3.0))
+    reports = pd.DataFrame({"reported": ["a", "a", None, "b"]})
+    found = pm.estimate(reports, release)
+    assert found.zones == ("a", "b", "c") and found.reports.tolist() == [3.0]
+    with pytest.raises(InvalidInputError, match="no outputs of this table"):
+        pm.estimate(pd.DataFrame({"reported": ["d"]}), release)
+
+
+def test_reports_of_another_table_are_refused(table: pm.Mechanism, frame: pd.DataFrame) -> None:
+    moved = frame.assign(reported_lat=frame["reported_lat"] + 0.001)
+    with pytest.raises(InvalidInputError, match="1,200 of 1,200 rows are at places"):
+        pm.estimate(moved, table, WEST)
+    with pytest.raises(InvalidInputError, match="no column 'where'"):
+        pm.estimate(frame, table, WEST, columns="where")
+
+
+def test_flows_of_two_reported_ends(table: pm.Mechanism) -> None:
+    rng = np.random.default_rng(1)
+    ends = [rng.choice(WEST[side], 2000) for side in ("west", "east")]
+    drawn = [table.simulate(k).sample(end) for k, end in enumerate(ends)]
+    trips = pd.DataFrame({"a": drawn[0], "b": drawn[1]})
+    found = estimate_flows(trips, table, WEST, start="a", end="b")
+    assert found.share[0, 1] > 0.9 and found.low[0, 1] > 0.7
+    assert found.reports == 2000
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv", ".parquet", ".ndjson"])
+def test_files_of_every_kind(
+    suffix: str, table: pm.Mechanism, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / f"reports{suffix}"
+    if suffix == ".parquet":
+        frame.to_parquet(path)
+    elif suffix == ".ndjson":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
+    found = pm.estimate(path, table, WEST, by="hour")
+    expected = pm.estimate(frame, table, WEST, by="hour")
+    np.testing.assert_allclose(found.share, expected.share)
+
+
+def test_the_command_writes_numbers_pictures_and_a_page(
+    table: pm.Mechanism, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    import geopandas
+    from shapely.geometry import box
+
+    halves = [box(12.39, 41.89, 12.42, 41.95), box(12.42, 41.89, 12.46, 41.95)]
+    zones = geopandas.GeoDataFrame({"name": ["west", "east"]}, geometry=halves, crs=4326)
+    zones.to_file(tmp_path / "zones.geojson")
+    frame.to_csv(tmp_path / "reports.csv", index=False)
+    saved = table.save(tmp_path / "table.pmdp")
+    made = {name: tmp_path / f"out.{name}" for name in ("csv", "png", "html", "json")}
+    given = [
+        *("estimate", saved, tmp_path / "reports.csv", "--zones", tmp_path / "zones.geojson"),
+        *("--out", made["csv"], "--map", made["png"], "--html", made["html"]),
+        *("--json", made["json"]),
+    ]
+    result = CliRunner().invoke(app, [str(part) for part in given])
+    assert result.exit_code == 0, result.output
+    assert "whatever the truth is" in " ".join(result.output.split())
+    rows = list(csv.DictReader(made["csv"].read_text().splitlines()))
+    assert {row["zone"] for row in rows} == {"west", "east"}
+    assert len(json.loads(made["json"].read_text())) == 2
+    page = made["html"].read_text()
+    assert page.count("data:image/png") == 2 and "west" in page
+    assert made["png"].stat().st_size > 5000
+    pairs = ["--start", "reported", "--end", "reported", "--html", str(made["html"])]
+    result = CliRunner().invoke(app, [*map(str, given[:5]), *pairs])
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(app, [*map(str, given[:5]), "--start", "reported"])
+    assert result.exit_code == 2
