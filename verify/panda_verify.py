@@ -34,6 +34,9 @@ NOTES = "method library date prior_source stages details lower_bound loss"
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
 PI = (PI * 10**7 + 4211706 << (P + 64)) // 10**98  # off by less than one unit of P + 64 bits
 
+SIZES = {"haversine": (1e-100, 180), "euclidean": (1e-120, 1e140), "matrix": (1e-250, 1e250)}
+DEEPEST, STEEPEST = 100, 16  # how deep a header may be, and the highest power of a distance
+
 def need(condition, reason):
     if not condition:
         raise ValueError(reason)
@@ -42,6 +45,16 @@ def number(value, least=0, types=(int,)):
     good = type(value) in types and least <= value <= sys.float_info.max
     need(good, f"the file says {str(value)[:40]!r} where a number from {least} is due")
     return value
+
+def nested(value, left=DEEPEST):
+    parts = value.values() if type(value) is dict else value if type(value) is list else ()
+    return left >= 0 and all(nested(part, left - 1) for part in parts)
+
+def shown(value):  # a fraction for people
+    try:
+        return repr(float(value))
+    except OverflowError:
+        return "a number beyond float64"
 
 def shift(n, bits):  # floor(n 2^bits)
     return n << bits if bits >= 0 else n >> -bits
@@ -111,16 +124,20 @@ class Sphere:
             factors = ((*sine_cosine(a), *sine_cosine(b)) for a, b in places)
             self.points = [(c * cos >> P, c * sin >> P, s) for s, c, sin, cos in factors]
         else:
-            vectors, _ = whole(table.values["vectors"], table.size)
+            vectors, e = whole(table.values["vectors"], table.size)
+            off = (abs(sum(map(mul, v, v)) * Fraction(4) ** e - 1) for v in vectors)
+            need(max(off) < 2 * Fraction(1, 10**15), "a direction is not of length 1")
             lengths = [math.isqrt(sum(map(mul, v, v)) << 2 * P) for v in vectors]
             self.points = [[(a << 2 * P) // l for a in v] for v, l in zip(vectors, lengths)]
         # Coordinates are off by less than 6 units, differences by 12, a chord by 12 for each. As
         # chords are at most 2, a quarter of the square is off by as many units, and two roundings.
         self.error = 12 * len(self.points[0]) + 2
+        # Directions nearer than 1e-7 are the same, sin^2 of half of it.
+        self.least = 0 if table.kind == "haversine" else (1 << P) // (4 * 10**14)
     def exponent(self, i, j, n, e, above=False):
         steps = list(map(sub, self.points[i], self.points[j]))
         h = (sum(map(mul, steps, steps)) >> (P + 2)) + (self.error if above else -self.error)
-        need(h > 0, f"records {i} and {j} are at distance 0")
+        need(h > self.least, f"records {i} and {j} are at distance 0")
         return shift(angle(min(h, 1 << P), above) * n * self.radius, e) // 10**4 + above
 
 class Euclidean:
@@ -167,6 +184,7 @@ class File:
         form = dict(sort_keys=True, separators=(",", ":"), allow_nan=False)
         text = json.dumps(self.claims, **form).encode()
         need(data[14:at] == text and type(self.claims) is dict, "the header is not canonical JSON")
+        need(nested(self.claims), "the header is too deep")
         form = self.claims.get("format"), self.claims.get("version")
         need(form == ("panda-mdp table", 1) and form[1] is not True, "a foreign format")
         plain = 0
@@ -196,7 +214,7 @@ class File:
             steps = self.planes(self.inflate(part.data, 1 + 8 * part.size), part.size)
             values = (*accumulate(steps),)
             need(all(-1 << 63 <= v < 1 << 63 for v in values), "a number beyond 64 bits")
-            values = (*(v / 10**7 for v in values),) if part.coding == "degrees" else values
+            values = (*(float(v) / 1e7 for v in values),) if part.coding == "degrees" else values
         need(all(map(math.isfinite, values)), "infinite numbers")
         self.values[name] = values
         return values
@@ -248,11 +266,13 @@ def read(data):
     fields = {*domain} == {"kind", "unit", "labels"} and {*claims["loss"]} == {"power", "unit"}
     fields &= {*claims["outputs"]} == {"kind", "labels"} and {*notes} == {*NOTES.split()}
     need(fields, "a field is missing, or another is there")
+    good = type(notes["stages"]) is list and type(notes["details"]) is dict
+    need(good and all(type(a) is list for a in notes["stages"]), "notes of a wrong type")
     words = [notes[a] for a in NOTES.split()[:4]] + [a for a, _ in notes["stages"]]
     words += [domain["unit"], claims["loss"]["unit"]]
-    good = all(type(a) is str for a in words) and type(notes["details"]) is dict
-    need(good, "notes of a wrong type")
-    for value in (*(s for _, s in notes["stages"]), notes["lower_bound"] or 0, notes["loss"] or 0):
+    need(all(type(a) is str for a in words), "notes of a wrong type")
+    stated = [notes[a] for a in ("lower_bound", "loss") if notes[a] is not None]
+    for value in (*(s for _, s in notes["stages"]), *stated):
         number(value, -sys.float_info.max, (int, float))
     kind = table.kind = domain["kind"]
     unit = table.unit = domain["unit"]
@@ -264,14 +284,22 @@ def read(data):
     for name in ARRAYS[kind]:
         table.take(name, k, *widths)
     need(k > 1, "fewer than two records")
+    least, most = SIZES.get(kind, (0, 2))
+    sizes = (abs(v) for name in ARRAYS[kind] for v in table.values[name])
+    need(all(v == 0 or least <= v <= most for v in sizes), "a coordinate or distance out of range")
     if "nodes" in table.parts:
         table.take("nodes", k)
     m = read_outputs(table)
     table.prior = table.take("prior", k) if "prior" in table.parts else (1 / k,) * k
     table.loss = table.take("loss", k, m) if "loss" in table.parts else None
     power = claims["loss"]["power"]
-    once = power is None or (table.loss is None and number(power, 5e-324, (int, float)))
-    need(once, "losses twice")
+    once = power is None or (table.loss is None and number(power, 5e-324, (int, float)) <= STEEPEST)
+    need(once, "losses twice, or a power that is none")
+    far = table.reports == "records" or (table.reports == "places" and kind == "haversine")
+    need(far or power is None, "these outputs have no distance to the records")
+    if power is not None and power > 1:
+        largest = Fraction(max(abs(v) for name in ARRAYS[kind] for v in table.values[name]))
+        need(largest ** math.ceil(power) <= 10**250, "losses beyond float64")
     epsilon = table.epsilon = float(number(claims["epsilon"], 5e-324, (int, float)))
     table.holds = f"epsilon {epsilon!r} per {unit} over all pairs and outputs"
     for name, other in (("mesh", "mesh"), ("selection", "phases")):
@@ -302,6 +330,7 @@ def read_outputs(table):  # what may be reported, and how many
     for names, size in ((labels, count), (table.claims["domain"]["labels"], table.size)):
         if names is not None:
             good = type(names) is list and all(type(a) in (str, int, float, bool) for a in names)
+            good = good and all(type(a) is str or abs(a) <= sys.float_info.max for a in names)
             need(good and len({*names}) == len(names) and size in (None, len(names)), "labels")
     count = len(labels) if kind == "labels" else count
     need(count, "no outputs")
@@ -357,12 +386,10 @@ def check_rows(table):
 def distances(table, metric):
     """Of all records and outputs, exact to 128 bits and then raised by `UP`."""
     if table.reports == "places":
-        need(table.kind == "haversine", "places have no distance to these records")
         both = {a: table.values[a] + table.values[f"output_{a}"] for a in ("lat", "lon")}
         metric = Sphere(SimpleNamespace(kind="haversine", values=both))
         ends = range(table.size, table.size + len(table.values["output_lat"]))
     else:
-        need(table.reports == "records", "labels have no distance to records")
         ends = table.values["outputs"]
     for x in range(table.size):
         for y in ends:
@@ -411,12 +438,13 @@ def check_loss(table, metric):
     need(min(loss) >= 0, "a loss is negative")
     costs = [[p * Fraction(c) for c in loss[x * m : x * m + m]] for x, p in enumerate(prior)]
     exact = sum(sum(map(mul, *pair)) for pair in zip(costs, table.rows)) / TOTAL
-    print(f"loss: {float(exact)!r}, summed exactly")
+    print(f"loss: {shown(exact)}, summed exactly")
     if "bound_pairs" in table.values:
         proved = lower_bound(table, metric, costs)
-        print(f"bound: {float(proved)!r}, proved by the multipliers in this file")
+        print(f"bound: {shown(proved)}, proved by the multipliers in this file")
+    elif bound is not None and bound > exact * (1 + ROUNDING):
+        print("bound: none, and one above the loss is stated, which is untrue")
     elif bound is not None:
-        need(bound <= exact * (1 + ROUNDING), "the stated lower bound is above the loss")
         print(f"bound: {bound!r}, stated, not proved in this file")
     else:
         print("bound: none")

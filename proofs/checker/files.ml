@@ -67,7 +67,7 @@ let block text n floors =
   let raised = Array.make_matrix n m false in
   for i = 0 to n - 1 do
     need (i = 0 || parent i < i) "a parent comes later";
-    need (rest i < m) "the rest is in no column";
+    need (rest i < m && byte (n + i) <= 46) "the rest is in no column, or a precision out of range";
     for y = 0 to m - 1 do
       let bit = (y * n) + i in
       let flag = (byte ((4 * n) + (bit lsr 3)) lsr (7 - (bit land 7))) land 1 = 1 in
@@ -95,7 +95,7 @@ let block text n floors =
           Z.add (Z.add (Z.shift_left (Z.of_int down) p) (Z.shift_right near.(y) down))
             changes.(place.(i).(y))
         in
-        need (Z.sign code >= 0 && p <= 63 && Z.leq code (Z.shift_left (Z.of_int (63 - p)) p))
+        need (Z.sign code >= 0 && Z.leq code (Z.shift_left (Z.of_int (63 - p)) p))
           "a weight is out of range";
         let up = max 0 (Z.to_int (Z.shift_right code p) - 1) in
         row.(y) <- Z.shift_left (Z.sub code (Z.shift_left (Z.of_int up) p)) up)
@@ -135,14 +135,14 @@ let sealed_sections data =
   need (!at <= size) "the header is longer than the file";
   let text = String.sub data 14 (!at - 14) in
   let claims = Json.parse text in
-  need (String.for_all (fun c -> c < '\128') text && Json.canonical claims = text && Json.plain claims)
+  need (String.for_all (fun c -> c < '\128') text && Json.canonical claims = text)
     "the header is not in its canonical form";
   let version = Json.get "version" claims in
   need (Json.text (Json.get "format" claims) = "panda-mdp table" && version = Json.Number "1") "a foreign format";
   List.iter
     (fun name -> need (not (Json.has name claims)) ("a table with a " ^ name ^ " is not read here"))
     [ "selection"; "mesh" ];
-  let plain = ref 0 in
+  let plain = ref Z.zero in
   let one (name, entry) =
     match entry with
     | Json.List [ coding; Json.List shape; length ] ->
@@ -152,9 +152,10 @@ let sealed_sections data =
         need (!at + length <= size) "a section is longer than the file";
         let part = String.sub data !at length in
         at := !at + length;
-        List.iter (fun n -> need (n < 1 lsl 31) "a shape beyond memory") shape;
-        plain := !plain + (match shape with [ _; _; n ] -> 16 * n | _ -> 8 * product shape);
-        need (!plain >= 0 && !plain <= plain_limit size) "it would unpack to too much";
+        let count = List.fold_left (fun n k -> Z.mul n (Z.of_int k)) (Z.of_int 8) shape in
+        let count = match shape with [ _; _; n ] -> Z.mul (Z.of_int 16) (Z.of_int n) | _ -> count in
+        plain := Z.add !plain count;
+        need (Z.leq !plain (Z.of_int (plain_limit size))) "it would unpack to too much";
         (name, { coding; shape; text = part })
     | _ -> raise (Unreadable "a section without coding, shape and length")
   in
@@ -223,17 +224,64 @@ let metric_arrays = function
   | "euclidean" | "angular" -> [ "vectors" ]
   | _ -> raise (Unreadable "distances of an unknown kind")
 
+(* Texts and finite numbers, all different; 1, 1.0 and true are the same number. *)
 let check_labels labels count =
+  let value = function
+    | Json.Text t -> (t, Q.zero)
+    | Json.Number n as v ->
+        let f = Json.number v in
+        ("", if Json.is_whole n then Q.of_string n else Q.of_float f)
+    | Json.Word "true" -> ("", Q.one)
+    | Json.Word "false" -> ("", Q.zero)
+    | _ -> raise (Unreadable "labels are texts or numbers")
+  in
+  let order (a, p) (b, q) = match compare a b with 0 -> Q.compare p q | c -> c in
   match labels with
   | Json.Word "null" -> ()
   | Json.List names ->
-      let plain = function Json.Text _ | Json.Number _ | Json.Word ("true" | "false") -> true | _ -> false in
-      need (List.for_all plain names && List.length names = count
-            && List.length (List.sort_uniq compare names) = count) "labels are not distinct texts or numbers"
+      need (List.length names = count && List.length (List.sort_uniq order (List.map value names)) = count)
+        "labels are not distinct texts or numbers"
   | _ -> raise (Unreadable "labels are no list")
+
+let below count v = v >= 0L && v < Int64.of_int count
+
+(* Coordinates and distances are 0 or of a size whose squares float64 can hold; directions have length 1 and
+   are 1e-7 from each other. *)
+let check_sizes kind width arrays =
+  let within least most a = Array.for_all (fun v -> v = 0. || (Float.abs v >= least && Float.abs v <= most)) a in
+  match (kind, arrays) with
+  | "haversine", [ (_, Real lat); (_, Real lon) ] ->
+      need (within 1e-100 90. lat && within 1e-100 180. lon && not (Array.mem 180. lon)) "a record is no place"
+  | "euclidean", [ (_, Real a) ] -> need (within 1e-120 1e140 a) "a coordinate is out of range"
+  | "matrix", [ (_, Real a) ] -> need (within 1e-250 1e250 a) "a distance is out of range"
+  | _, [ (_, Real a) ] ->
+      need (Array.for_all (fun v -> Float.abs v <= 2.) a) "a direction is not of length 1";
+      let k = Array.length a / width in
+      let square i =
+        let sum = ref Q.zero in
+        for c = 0 to width - 1 do
+          let v = Q.of_float a.((i * width) + c) in
+          sum := Q.add !sum (Q.mul v v)
+        done;
+        !sum
+      in
+      let error = Q.of_ints 2 1_000_000_000_000_000 in
+      for i = 0 to k - 1 do
+        need (Q.lt (Q.abs (Q.sub (square i) Q.one)) error) "a direction is not of length 1";
+        for j = 0 to i - 1 do
+          let sum = ref 0. in
+          for c = 0 to width - 1 do
+            let v = a.((i * width) + c) -. a.((j * width) + c) in
+            sum := !sum +. (v *. v)
+          done;
+          need (!sum >= 1e-14) "two directions are the same"
+        done
+      done
+  | _ -> ()
 
 (* Rows that are told as what lies above a floor, written out. *)
 let written_out floor starts columns values k m =
+  need (Array.for_all (below (Array.length columns + 1)) starts && Array.for_all (below m) columns) "entries of no row";
   let at = Array.map Int64.to_int in
   let starts = at starts and columns = at columns in
   need (Array.length starts = k + 1 && starts.(0) = 0 && starts.(k) = Array.length columns) "entries of no row";
@@ -242,7 +290,7 @@ let written_out floor starts columns values k m =
     need (starts.(x) <= starts.(x + 1) && starts.(x + 1) <= Array.length columns) "starts that fall";
     for i = starts.(x) to starts.(x + 1) - 1 do
       let y = columns.(i) in
-      need (y >= 0 && y < m && (i = starts.(x) || columns.(i - 1) < y)) "columns do not ascend";
+      need ((i = starts.(x) || columns.(i - 1) < y)) "columns do not ascend";
       rows.((x * m) + y) <- values.(i)
     done
   done;
@@ -253,8 +301,9 @@ let from_blocks floor order s k m =
   let place = Array.make k (-1) in
   Array.iteri
     (fun i x ->
+      need (below k x) "the order does not name each record once";
       let x = Int64.to_int x in
-      need (x >= 0 && x < k && place.(x) < 0) "the order does not name each record once";
+      need (place.(x) < 0) "the order does not name each record once";
       place.(x) <- i)
     order;
   let floors = Array.map Z.of_int64 floor in
@@ -306,6 +355,7 @@ let read data =
   need (k >= 2 && (width > 0 || metric_arrays kind <> [ "vectors" ])) "fewer than two records";
   let shape = match kind with "haversine" -> [ k ] | "matrix" -> [ k; k ] | _ -> [ k; width ] in
   let places = List.map (fun name -> take name shape) (metric_arrays kind) in
+  check_sizes kind width places;
   check_labels (Json.get "labels" domain) k;
   let labels = Json.get "labels" outputs in
   let reports, m =
@@ -315,7 +365,7 @@ let read data =
         let found = whole "outputs" [ -1 ] in
         let indices = List.sort_uniq compare (Array.to_list found) in
         need (List.length indices = Array.length found
-              && List.for_all (fun y -> y >= 0L && Int64.to_int y < k) indices) "an output is no record, or twice";
+              && Array.for_all (below k) found) "an output is no record, or twice";
         ([], Array.length found)
     | "places" ->
         let lat = take "output_lat" [ -1 ] in
@@ -332,7 +382,18 @@ let read data =
   let power = Json.get "power" (Json.get "loss" claims) in
   (match power with
   | Json.Word "null" -> ()
-  | v -> need (Json.number v > 0. && not (has "loss")) "losses twice, or a power that is none");
+  | v ->
+      let power = Json.number v in
+      need (power > 0. && power <= 16. && not (has "loss")) "losses twice, or a power that is none";
+      let kind_of_outputs = Json.text (Json.get "kind" outputs) in
+      need (kind_of_outputs = "records" || (kind_of_outputs = "places" && kind = "haversine"))
+        "these outputs have no distance to the records";
+      let largest a = Array.fold_left (fun most v -> Float.max most (Float.abs v)) 0. a in
+      let steep = function
+        | _, Real a -> Z.gt (Z.pow (Z.of_float (largest a)) (int_of_float (Float.ceil power))) (Z.pow (Z.of_int 10) 250)
+        | _ -> false
+      in
+      need (power <= 1. || not (List.exists steep places)) "losses beyond float64");
   let others = optional "nodes" [ k ] @ optional "prior" [ k ] @ optional "loss" [ k; m ] in
   need (8 * k * m <= plain_limit (String.length data)) "it would unpack to too much";
   let weights, floors =

@@ -1,5 +1,5 @@
 (* JSON without NaN, infinities and names that are there twice. Numbers and strings keep the text that
-   they have in the file, so that the certificate's sum can be taken over them. *)
+   they have in the file. *)
 type t =
   | Word of string (* null, true, false *)
   | Number of string
@@ -93,7 +93,7 @@ let parse text =
     | Object items ->
         let names = List.map fst items in
         if List.length (List.sort_uniq compare names) <> List.length names then
-          wrong "a name is twice in the certificate";
+          wrong "a name is twice in the header";
         List.iter (fun (_, v) -> unique v) items
     | List l -> List.iter unique l
     | _ -> ()
@@ -101,30 +101,87 @@ let parse text =
   unique result;
   result
 
-(* Sorted by name, without spaces. *)
+(* The characters of a text, which must have the one form that Python's json gives it: printable ASCII as
+   it is, everything else escaped, in small letters. *)
+let characters raw =
+  let size = String.length raw in
+  let hex at =
+    let digit c =
+      match c with '0' .. '9' -> Char.code c - 48 | 'a' .. 'f' -> Char.code c - 87 | _ -> wrong "not canonical"
+    in
+    if at + 4 > size then wrong "not canonical"
+    else List.fold_left (fun n k -> (16 * n) + digit raw.[at + k]) 0 [ 0; 1; 2; 3 ]
+  in
+  let short = [ ('"', 34); ('\\', 92); ('n', 10); ('r', 13); ('t', 9); ('b', 8); ('f', 12) ] in
+  let rec go at =
+    if at >= size then []
+    else if raw.[at] <> '\\' then
+      if raw.[at] < ' ' || raw.[at] > '~' then wrong "not canonical" else Char.code raw.[at] :: go (at + 1)
+    else if at + 1 < size && List.mem_assoc raw.[at + 1] short then List.assoc raw.[at + 1] short :: go (at + 2)
+    else if at + 1 < size && raw.[at + 1] = 'u' then (
+      let code = hex (at + 2) in
+      if (code >= 32 && code < 127) || List.mem code [ 8; 9; 10; 12; 13 ] then wrong "not canonical";
+      match go (at + 6) with
+      | low :: rest when code land 0xfc00 = 0xd800 && low land 0x1ffc00 = 0xdc00 ->
+          (0x10000 + ((code land 0x3ff) lsl 10) + (low land 0x3ff)) :: rest
+      | rest -> code :: rest)
+    else wrong "not canonical"
+  in
+  go 0
+
+(* A float as Python writes it: the fewest digits that give it back. *)
+let shortest f =
+  let size = Float.abs f in
+  let again s = float_of_string s = size in
+  let rec find n =
+    let s = Printf.sprintf "%.*e" n size in
+    let cut = String.index s 'e' in
+    let up =
+      (* Below a power of two floats are nearer to each other, so that the next number may be it. *)
+      let digits = String.concat "" (String.split_on_char '.' (String.sub s 0 cut)) in
+      let next = Z.to_string (Z.succ (Z.of_string digits)) in
+      let point = if n = 0 then next else String.sub next 0 1 ^ "." ^ String.sub next 1 (String.length next - 1) in
+      point ^ String.sub s cut (String.length s - cut)
+    in
+    if again s then s else if again up then up else find (n + 1)
+  in
+  let s = find 0 in
+  let cut = String.index s 'e' in
+  let digits = String.concat "" (String.split_on_char '.' (String.sub s 0 cut)) in
+  let exponent = int_of_string (let e = String.sub s (cut + 1) (String.length s - cut - 1) in
+                                if e.[0] = '+' then String.sub e 1 (String.length e - 1) else e) in
+  let count = String.length digits in
+  let tail from = if count > from then String.sub digits from (count - from) else "0" in
+  let body =
+    if exponent >= 16 || exponent < -4 then
+      (if count = 1 then digits else String.sub digits 0 1 ^ "." ^ tail 1)
+      ^ Printf.sprintf "e%c%02d" (if exponent < 0 then '-' else '+') (abs exponent)
+    else if exponent < 0 then "0." ^ String.make (-exponent - 1) '0' ^ digits
+    else if count > exponent + 1 then String.sub digits 0 (exponent + 1) ^ "." ^ tail (exponent + 1)
+    else digits ^ String.make (exponent + 1 - count) '0' ^ ".0"
+  in
+  if Float.sign_bit f then "-" ^ body else body
+
+let is_whole n = not (String.exists (fun c -> c = '.' || c = 'e' || c = 'E') n)
+
+(* Names sorted, no blanks, numbers and texts in their one form; whole numbers of up to 4300 digits. *)
 let rec canonical = function
-  | Word w | Number w | Text w -> w
+  | Word w -> w
+  | Number n when is_whole n -> if n = "-0" || String.length n > 4300 + Bool.to_int (n.[0] = '-') then "" else n
+  | Number n -> let f = float_of_string n in if Float.is_finite f then shortest f else ""
+  | Text t -> ignore (characters (String.sub t 1 (String.length t - 2))); t
   | List l -> "[" ^ String.concat "," (List.map canonical l) ^ "]"
   | Object items ->
-      let item (name, v) = "\"" ^ name ^ "\":" ^ canonical v in
-      "{" ^ String.concat "," (List.map item (List.sort compare items)) ^ "}"
-
-(* Whether no number has an exponent that it does not need. *)
-let rec plain = function
-  | Number n ->
-      String.lowercase_ascii n = n
-      && (not (String.contains n 'e')
-         || let size = Float.abs (float_of_string n) in
-            size < 1e-4 || size >= 1e16)
-  | List l -> List.for_all plain l
-  | Object items -> List.for_all (fun (_, v) -> plain v) items
-  | Word _ | Text _ -> true
+      let items = List.map (fun (name, v) -> (characters name, name, v)) items in
+      let item (_, name, v) = "\"" ^ name ^ "\":" ^ canonical v in
+      let by_name (a, _, _) (b, _, _) = compare a b in
+      "{" ^ String.concat "," (List.map item (List.sort by_name items)) ^ "}"
 
 let get name = function
   | Object items -> (
       match List.assoc_opt name items with
       | Some v -> v
-      | None -> wrong ("the certificate lacks " ^ name))
+      | None -> wrong ("the header lacks " ^ name))
   | _ -> wrong ("no object with " ^ name)
 
 let has name = function Object items -> List.mem_assoc name items | _ -> false
@@ -137,8 +194,7 @@ let text = function
 
 let whole v =
   match v with
-  | Number n when String.length n <= 15 && not (String.exists (fun c -> c = '.' || c = 'e' || c = 'E') n) ->
-      int_of_string n
+  | Number n when String.length n <= 15 && is_whole n -> int_of_string n
   | _ -> wrong "a whole number is due"
 
 let number = function

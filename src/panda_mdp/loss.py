@@ -22,6 +22,9 @@ BLOCK_ENTRIES = 1 << 22
 FEW_PAIRS = 1 << 10
 """Losses that NumPy computes sooner than a compiled loop begins."""
 LARGEST = np.log(np.finfo(np.float64).max) - 1
+STEEPEST, LARGEST_POWER = 16, 250
+"""Losses of a file that follow from distances: their highest power, and 10 to what a coordinate or
+distance may be to it, rounded up."""
 MOST_STORED = 1 << 26
 """Losses, half a GiB of them, that are stored; more are computed as they are used."""
 
@@ -44,6 +47,12 @@ def distance_loss(
         return DistanceLoss(domain, columns, power)
     distance = domain.distances(None, columns)
     return distance if power == 1 else distance**power
+
+
+def is_steep(domain: Domain, power: float) -> bool:
+    """Whether a power of distances may leave float64, or is so high that no file tells it."""
+    largest = max(float(np.abs(part).max()) for part in domain.metric.arrays().values())
+    return power > STEEPEST or (power > 1 and np.ceil(power) * np.log10(largest) > LARGEST_POWER)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -294,7 +294,6 @@ class TestDamage:
             ("euclidean", forging.array("centres", np.arange(3)), "do not belong"),
             ("euclidean", forging.array("outputs", None), "outputs is missing"),
             ("euclidean", forging.state("audit", {"holds": True}), "and nothing else"),
-            ("euclidean", forging.state("notes.lower_bound", 1e9), "lies above the loss"),
             ("matrix", forging.put("distances", ([0, 5], [5, 0]), 1e3), "triangle inequality"),
             ("compact euclidean", forging.byte(15, 200), "a precision is out of range"),
             ("floor distance", forging.put("values", 5, 1), "do not sum"),

@@ -34,7 +34,8 @@ SHORT = 1 << 31
 """Whole numbers below this are told as differences; larger ones, weights, as they are."""
 UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
 """A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
-LEVEL = 9
+LEVEL, DEEPEST = 9, 100
+"""Of deflate; and how deep a header may be, whatever Python could read."""
 FEATURES = ("mesh", "selection")
 """What a reader must know beyond the plain table, each with its field of the header and its
 sections: what is added later has a name here, and who does not know it refuses the file."""
@@ -106,6 +107,9 @@ class Section:
             return flat.reshape(self.shape)
         steps = unpack_planes(inflate(self.data, 1 + 8 * self.count), self.count)
         whole = np.cumsum(steps, dtype=np.int64).reshape(self.shape)
+        # A sum that left 64 bits is 2^64 away from that of floats.
+        if (np.abs(np.cumsum(steps, dtype=np.float64) - whole.reshape(-1)) > 2.0**62).any():
+            raise FileFormatError("a number beyond 64 bits; the file is damaged")
         return whole / DEGREES if self.coding == "degrees" else whole
 
 
@@ -241,7 +245,7 @@ def parse(text: bytes) -> dict[str, Any]:
     """A JSON object in its canonical form: names once and sorted, numbers finite, no blanks."""
     try:
         header = json.loads(text)
-        same = canonical(header) == text
+        same = _nested(header, DEEPEST) and canonical(header) == text
     except (ValueError, RecursionError) as error:
         raise FileFormatError("the header is not JSON; the file is damaged") from error
     if not same or not isinstance(header, dict):
@@ -251,11 +255,24 @@ def parse(text: bytes) -> dict[str, Any]:
     return header
 
 
+def _nested(value: Any, left: int) -> bool:
+    """Whether nothing lies deeper than `left`."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left >= 0 and all(_nested(part, left - 1) for part in parts)
+
+
 def check_object(value: Any, names: tuple[str, ...] | None, what: str) -> dict[str, Any]:
     """A JSON object with exactly these names, or with any where None."""
     if not isinstance(value, dict) or (names is not None and set(value) != set(names)):
         due = "" if names is None else f" with {', '.join(names)} and nothing else"
         raise FileFormatError(f"{what} is no object{due}; the file is damaged")
+    return value
+
+
+def check_list(value: Any, what: str, count: int | None = None) -> list[Any]:
+    """A JSON list, of `count` things where one is given."""
+    if not isinstance(value, list) or count not in (None, len(value)):
+        raise FileFormatError(f"{what} is no list of {count or 'things'}; the file is damaged")
     return value
 
 

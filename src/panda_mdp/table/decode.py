@@ -26,16 +26,24 @@ from panda_mdp.errors import (
     PrivacyError,
     ProblemError,
 )
-from panda_mdp.loss import MOST_STORED, DistanceLoss, UnknownLoss, distance_loss
+from panda_mdp.loss import MOST_STORED, DistanceLoss, UnknownLoss, distance_loss, is_steep
 from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem, check_epsilon
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.blocks import unpack_rows
 from panda_mdp.table.bound import Multipliers, Proved, Stated
-from panda_mdp.table.container import Sections, check_object, check_unpacked, real, text, unpack
+from panda_mdp.table.container import (
+    Sections,
+    check_list,
+    check_object,
+    check_unpacked,
+    real,
+    text,
+    unpack,
+)
 from panda_mdp.table.everywhere import EverywhereMechanism
-from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table
+from panda_mdp.table.mechanism import LOSS_ROUNDING, Mechanism, NoGuarantee, audited_table
 
 T = TypeVar("T")
 
@@ -166,7 +174,8 @@ def _check_keys(header: Mapping[str, Any]) -> None:
         text(part["unit"], "a unit")
     for name in ("method", "library", "date", "prior_source"):
         text(notes[name], name)
-    for stage, seconds in notes["stages"]:
+    for entry in check_list(notes["stages"], "stages"):
+        stage, seconds = check_list(entry, "a stage", 2)
         text(stage, "a stage"), real(seconds, "seconds")
     real(header["epsilon"], "epsilon")
     for name in ("lower_bound", "loss"):
@@ -235,7 +244,11 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
         table, proof = table.with_details(stated_loss=notes["loss"]), None
     if proof is not None and math.isfinite(proof.value):
         return table.with_facts(bound=proof)
-    return table if stated is None else table.with_facts(bound=Stated(stated, "the file"))
+    # A stated bound is a note: one that cannot be true is left out, and the table is what it is.
+    known = not isinstance(problem.loss, UnknownLoss)
+    if stated is None or (known and stated > table.loss * (1 + LOSS_ROUNDING)):
+        return table
+    return table.with_facts(bound=Stated(stated, "the file"))
 
 
 def _restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:
@@ -308,7 +321,7 @@ def restore_domain(kind: str, unit: str, arrays: Mapping[str, FloatArray]) -> Do
 
 def _restore_mesh(stated: Any, sections: Sections, size: int) -> Mesh:
     mesh = check_object(stated, ("middle", "spacing"), "mesh")
-    north, east = mesh["middle"]
+    north, east = check_list(mesh["middle"], "the mesh's middle", 2)
     return Mesh(
         (real(north, "the mesh's middle"), real(east, "the mesh's middle")),
         real(mesh["spacing"], "spacing"),
@@ -324,7 +337,10 @@ def _restore_outputs(stated: Mapping[str, Any], sections: Sections, domain: Doma
         return Outputs.of(sections.take("outputs", None), domain)
     if kind == "places":
         lat = sections.take("output_lat", None)
-        return Outputs.at(lat, sections.take("output_lon", len(lat)), labels)
+        lon = sections.take("output_lon", len(lat))
+        if (lon >= 180).any():
+            raise FileFormatError("an output's longitude is not in [-180, 180)")
+        return Outputs.at(lat, lon, labels)
     if kind == "labels" and isinstance(labels, list):
         return Outputs.labels(labels)
     raise FileFormatError(
@@ -344,6 +360,8 @@ def _restore_losses(
     # number that is stored.
     check_unpacked(8 * min(math.prod(shape), MOST_STORED), packed)
     exponent = real(power, "the power of losses")
+    if is_steep(domain, exponent):
+        raise FileFormatError(f"losses of the power {exponent!r} of these distances do not follow")
     if outputs.records is not None:
         return distance_loss(domain, outputs.records, exponent)
     if math.prod(shape) > MOST_STORED:

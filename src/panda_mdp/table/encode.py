@@ -23,7 +23,7 @@ import numpy.typing as npt
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows
 from panda_mdp.base.text import plain
-from panda_mdp.loss import DistanceLoss, UnknownLoss
+from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.blocks import pack_rows
@@ -123,7 +123,8 @@ def distance_power(problem: Problem) -> float | None:
     loss, reports = problem.loss, problem.reports
     if isinstance(loss, DistanceLoss):
         same = loss.domain.metric.fingerprint == problem.domain.metric.fingerprint
-        return loss.power if same and np.array_equal(loss.outputs, reports.codes) else None
+        same = same and np.array_equal(loss.outputs, reports.codes)
+        return loss.power if same and not is_steep(problem.domain, loss.power) else None
     distant = reports.records is not None or (
         reports.kind == "places" and problem.domain.geographic
     )
