@@ -2,7 +2,7 @@
     library's real numbers may come up. *)
 
 From Panda Require Import Fixed Angle Distance Nats Triangle Check Given Sampler Bound BoundFile
-  Processing Balls Mesh.
+  Processing Balls Mesh Cover MeshFile Phases Coins Star.
 
 Print Assumptions haversine_formula.
 Print Assumptions check_private.
@@ -30,3 +30,13 @@ Print Assumptions common_row_balls.
 Print Assumptions triangle_private.
 Print Assumptions convex_private.
 Print Assumptions projected.
+Print Assumptions stretch.
+Print Assumptions angles_add.
+Print Assumptions chain.
+Print Assumptions everywhere_private.
+Print Assumptions balls_private.
+Print Assumptions coins_ratio.
+Print Assumptions coins_guarantee.
+Print Assumptions star_private.
+Print Assumptions star_bound.
+Print Assumptions star_optimal.

@@ -86,6 +86,10 @@ class Balls:
         common = rows(table.values["outside_weights"], len(table.rows[0]))
         for row in (*self.law, *common):
             need(min(row) >= 0 and sum(row) == TOTAL, "a row does not sum to 2^62")
+        slack = len(common[0])  # what rounding moves
+        for w, column in zip(zip(*common), zip(*table.rows)):
+            good = min(column) - slack <= min(w) and max(w) <= max(column) + slack
+            need(good, "a row outside a ball is no mean of the records' rows")
         edge = Fraction(number(radius, 5e-324, REAL)) * (ONE + (ONE >> EDGE))
         if table.kind == "matrix":  # nothing was rounded
             edge = Fraction(radius) * ONE

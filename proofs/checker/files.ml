@@ -1,5 +1,5 @@
-(* A file, its sum checked, as a header and arrays. The format is in docs/format.md; tables of PAnDA and of
-   meshes are refused by name. *)
+(* A file, its sum checked, as a header and arrays. The format is in docs/format.md; tables of PAnDA whose
+   anchors are drawn by coins are refused by name. *)
 exception Unreadable of string
 
 let need condition reason = if not condition then raise (Unreadable reason)
@@ -110,9 +110,10 @@ let block text n floors =
 
 type section = { coding : string; shape : int list; text : string }
 
-let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss" ]
+let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "mesh_area" ]
 let wholes = [ "nodes"; "outputs"; "weights"; "floor"; "starts"; "columns"; "values"; "order"; "bound_pairs";
-               "bound_starts"; "bound_columns" ]
+               "bound_starts"; "bound_columns"; "mesh_vertices"; "mesh_inside"; "centres"; "centre_weights";
+               "outside_weights"; "candidates"; "anchor_rows" ]
 
 let codings name =
   if List.mem name reals then [ "degrees"; "float64" ]
@@ -139,9 +140,7 @@ let sealed_sections data =
     "the header is not in its canonical form";
   let version = Json.get "version" claims in
   need (Json.text (Json.get "format" claims) = "panda-mdp table" && version = Json.Number "1") "a foreign format";
-  List.iter
-    (fun name -> need (not (Json.has name claims)) ("a table with a " ^ name ^ " is not read here"))
-    [ "selection"; "mesh" ];
+  need (not (Json.has "selection" claims && Json.has "mesh" claims)) "a mesh has no selection";
   let plain = ref Z.zero in
   let one (name, entry) =
     match entry with
@@ -188,9 +187,12 @@ let names_are names = function
   | _ -> false
 
 let check_header claims =
+  let more = List.filter (fun name -> Json.has name claims) [ "mesh"; "selection" ] in
   let known =
-    names_are [ "format"; "version"; "features"; "sections"; "epsilon"; "domain"; "outputs"; "loss"; "notes" ] claims
-    && Json.get "features" claims = Json.List []
+    names_are
+      (more @ [ "format"; "version"; "features"; "sections"; "epsilon"; "domain"; "outputs"; "loss"; "notes" ])
+      claims
+    && Json.get "features" claims = Json.List (List.map (fun name -> Json.Text ("\"" ^ name ^ "\"")) more)
     && names_are [ "kind"; "unit"; "labels" ] (Json.get "domain" claims)
     && names_are [ "kind"; "labels" ] (Json.get "outputs" claims)
     && names_are [ "power"; "unit" ] (Json.get "loss" claims)
@@ -396,6 +398,24 @@ let read data =
       need (power <= 1. || not (List.exists steep places)) "losses beyond float64");
   let others = optional "nodes" [ k ] @ optional "prior" [ k ] @ optional "loss" [ k; m ] in
   need (8 * k * m <= plain_limit (String.length data)) "it would unpack to too much";
+  let regions =
+    if Json.has "mesh" claims then (
+      need (kind = "haversine" && names_are [ "middle"; "spacing" ] (Json.get "mesh" claims)) "a mesh is over places";
+      [ take "mesh_vertices" [ k; 2 ]; take "mesh_area" [ -1; 2 ]; take "mesh_inside" [ k ] ])
+    else if Json.has "selection" claims then (
+      let chosen = Json.get "selection" claims in
+      let found = Json.text (Json.get "kind" chosen) in
+      need (found <> "coins") "a table with coins is not read here";
+      need (found = "ball" && has "weights"
+            && names_are [ "kind"; "delta"; "epsilon"; "table_epsilon"; "radius"; "outside" ] chosen
+            && Json.text (Json.get "outside" chosen) = "common") "another selection";
+      let centres = whole "centres" [ -1 ] in
+      let c = Array.length centres in
+      need (c > 0 && Array.for_all (below k) centres
+            && List.length (List.sort_uniq compare (Array.to_list centres)) = c) "a centre is no record, or twice";
+      [ ("centres", Whole centres); take "centre_weights" [ k; c ]; take "outside_weights" [ c; m ] ])
+    else []
+  in
   let weights, floors =
     if has "weights" then (whole "weights" [ k; m ], [])
     else
@@ -408,7 +428,7 @@ let read data =
         (written_out floor (whole "starts" [ k + 1 ]) columns values k m, sums)
   in
   let bound =
-    if has "bound_pairs" then (
+    if has "bound_pairs" && not (Json.has "selection" claims) then (
       let pairs = whole "bound_pairs" [ -1; 2 ] and columns = whole "bound_columns" [ -1 ] in
       let n = Array.length columns and e = Array.length pairs / 2 in
       let starts = whole "bound_starts" [ e + 1 ] in
@@ -416,7 +436,6 @@ let read data =
       for i = 0 to e - 1 do
         need (starts.(i) <= starts.(i + 1)) "starts that fall"
       done;
-      let below count v = v >= 0L && v < Int64.of_int count in
       need (Array.for_all (below k) pairs && Array.for_all (below m) columns) "a pair of no records or outputs";
       [ ("bound_pairs", Whole pairs); ("bound_starts", Whole starts); ("bound_columns", Whole columns);
         take "bound_multipliers" [ n ] ])
@@ -425,4 +444,4 @@ let read data =
   let names = List.sort_uniq compare !taken in
   need (names = List.sort compare (List.map fst sections)) "sections that do not belong to it";
   { claims; kind; unit; records = k; outputs = m; width; floors;
-    arrays = places @ reports @ others @ bound @ [ ("weights", Whole weights) ] }
+    arrays = places @ reports @ others @ regions @ bound @ [ ("weights", Whole weights) ] }

@@ -91,6 +91,162 @@ let checked table epsilon =
   { Checked.epsilon_num; epsilon_den; metric; floors;
     tiles = List.map (List.map (fun x -> records.(x))) tiles }
 
+(* One table with given rows and epsilon, records in their own order, all in one tile. *)
+let in_order table epsilon rows =
+  let points, metric, _ = points table in
+  let m = List.length rows.(0) in
+  let epsilon_num, epsilon_den = fraction epsilon in
+  let record x row = (points.(x), List.mapi (fun y w -> (Z.of_int y, w)) row) in
+  { Checked.epsilon_num; epsilon_den; metric; floors = List.init m (fun _ -> Z.zero);
+    tiles = [ Array.to_list (Array.mapi record rows) ] }
+
+let rows_of values m =
+  Array.init (Array.length values / m) (fun x -> List.init m (fun y -> Z.of_int64 values.((x * m) + y)))
+
+(* ---- meshes *)
+
+let earth = Z.of_int 63710088 (* over 10^4 km *)
+
+(* Every record is where its vertex is, to 1e-9 km, in float64. *)
+let check_places table middle spacing vertices =
+  let degrees a = a *. Float.pi /. 180. in
+  let middle_lat, middle_lon = middle in
+  refuse (Float.abs middle_lat <= 90. && middle_lon >= -180. && middle_lon <= 360.) "the middle is no place";
+  let s = sin (degrees middle_lat) and c = cos (degrees middle_lat) in
+  let sin_lon = sin (degrees middle_lon) and cos_lon = cos (degrees middle_lon) in
+  let lat = real table "lat" and lon = real table "lon" in
+  Array.iteri
+    (fun x (i, j) ->
+      let side = spacing /. 6371.0088 in
+      let u = side *. (Int64.to_float i +. (Int64.to_float j /. 2.)) in
+      let v = side *. Int64.to_float j *. sqrt 0.75 in
+      let ray = [ (c *. cos_lon) -. (u *. sin_lon) -. (v *. s *. cos_lon);
+                  (c *. sin_lon) +. (u *. cos_lon) -. (v *. s *. sin_lon); s +. (v *. c) ] in
+      let length = sqrt (1. +. (u *. u) +. (v *. v)) in
+      let phi = degrees lat.(x) and lambda = degrees lon.(x) in
+      let own = [ cos phi *. cos lambda; cos phi *. sin lambda; sin phi ] in
+      let gap = List.fold_left2 (fun sum a b -> sum +. (((a /. length) -. b) ** 2.)) 0. ray own in
+      refuse (6371.0088 *. sqrt gap <= 1e-9) "a record is not where its vertex is")
+    vertices
+
+let check_mesh table epsilon =
+  let mesh = Json.get "mesh" table.claims and m = table.outputs in
+  let spacing = number "spacing" mesh in
+  refuse (spacing > 0.) "a mesh without spacing";
+  let middle =
+    match Json.get "middle" mesh with
+    | Json.List [ a; b ] -> (Json.number a, Json.number b)
+    | _ -> raise (Refused "the middle is no place")
+  in
+  let flat = whole table "mesh_vertices" and inside = whole table "mesh_inside" in
+  let vertices = Array.init table.records (fun x -> (flat.(2 * x), flat.((2 * x) + 1))) in
+  let found = Hashtbl.create (2 * table.records) in
+  let spacing_num, spacing_den = fraction spacing in
+  let squared (i, j) = let i = Z.of_int64 i and j = Z.of_int64 j in Z.(add (add (mul i i) (mul i j)) (mul j j)) in
+  let rows = rows_of (whole table "weights") m in
+  Array.iteri
+    (fun x v ->
+      refuse (not (Hashtbl.mem found v)) "a vertex is there twice";
+      let n = Z.(mul (mul spacing_num spacing_num) (of_int 100_000_000)) in
+      let far = Z.mul (Z.of_int 100) (Z.mul n (squared v)) in
+      refuse (Z.leq far Z.(mul (mul spacing_den spacing_den) (mul earth earth))) "a vertex is too far from the middle";
+      Hashtbl.add found v rows.(x))
+    vertices;
+  check_places table middle spacing vertices;
+  let row_at i j =
+    if Z.fits_int64 i && Z.fits_int64 j then Hashtbl.find_opt found (Z.to_int64 i, Z.to_int64 j) else None
+  in
+  let around = [ (1, 0); (0, 1); (-1, 1); (-1, 0); (0, -1); (1, -1) ] in
+  let plus (i, j) (a, b) = row_at (Z.add (Z.of_int64 i) (Z.of_int a)) (Z.add (Z.of_int64 j) (Z.of_int b)) in
+  Array.iteri
+    (fun x flag ->
+      refuse (flag = 0L || (flag = 1L && List.for_all (fun step -> plus vertices.(x) step <> None) around))
+        "a vertex is not inside")
+    inside;
+  let numbers, corner_unit = over_one_power (real table "mesh_area") in
+  let corners = List.init (Array.length numbers / 2) (fun i -> (numbers.(2 * i), numbers.((2 * i) + 1))) in
+  refuse (List.length corners > 2) "the area has fewer than three corners";
+  let next = List.tl corners @ [ List.hd corners ] in
+  let sides = List.map2 (fun (a, b) (c, d) -> (Z.sub c a, Z.sub d b)) corners next in
+  List.iter2
+    (fun (u, v) (du, dv) ->
+      let left = List.map (fun (a, b) -> Z.(sub (mul du (sub b v)) (mul dv (sub a u)))) corners in
+      let zeros = List.length (List.filter (Z.equal Z.zero) left) in
+      refuse (List.for_all (fun l -> Z.sign l >= 0) left && zeros = 2) "the area is not convex, or clockwise")
+    corners sides;
+  let spans pick =
+    let all = List.map (fun c -> Z.fdiv (pick c) corner_unit) corners in
+    let low = List.fold_left Z.min (List.hd all) all and high = List.fold_left Z.max (List.hd all) all in
+    Z.add (Z.sub high low) (Z.of_int 5)
+  in
+  refuse (Z.leq (Z.mul (spans fst) (spans snd)) (Z.of_int (1 lsl 24))) "the area spans too many triangles";
+  let axes = List.map (fun (du, dv) -> (dv, Z.neg du)) sides @ [ (Z.zero, Z.one); (Z.one, Z.zero); (Z.one, Z.one) ] in
+  let rate_num, rate_den = fraction epsilon in
+  let mesh =
+    { Checked.spacing_num; spacing_den; rate_num; rate_den; corner_unit; corners; axes; row_at }
+  in
+  refuse (Checked.mesh_ok mesh) "a triangle is missing, or the rate is exceeded in one";
+  Array.iter
+    (fun (i, j) ->
+      let i = Z.of_int64 i and j = Z.of_int64 j in
+      List.iter
+        (fun e ->
+          match (row_at i j, row_at (Z.add i e) j, row_at i (Z.add j e)) with
+          | Some a, Some b, Some c -> refuse (Checked.complete_ok mesh i j e a b c) "the rate is exceeded in a triangle"
+          | _ -> ())
+        [ Z.one; Z.minus_one ])
+    vertices
+
+(* ---- balls *)
+
+(* The distance of two records from below, over 2^128. *)
+let distances table =
+  let points, metric, _ = points table in
+  let ready = Array.map (Checked.prepare metric) points in
+  fun x y -> if x = y then Z.zero else Checked.nats_low metric Z.one Z.one ready.(x) ready.(y)
+
+let check_balls table epsilon =
+  let chosen = Json.get "selection" table.claims and m = table.outputs and k = table.records in
+  let first = number "epsilon" chosen and second = number "table_epsilon" chosen in
+  let radius = number "radius" chosen and delta = number "delta" chosen in
+  refuse (first > 0. && second > 0. && radius > 0. && delta >= 0. && delta < 1.) "a selection out of range";
+  let centres = Array.map Int64.to_int (whole table "centres") in
+  let c = Array.length centres in
+  let law = rows_of (whole table "centre_weights") c and common = rows_of (whole table "outside_weights") m in
+  let rows = rows_of (whole table "weights") m in
+  let total = Z.shift_left Z.one 62 in
+  let is_row row = List.for_all (fun w -> Z.sign w >= 0) row && Z.equal (List.fold_left Z.add Z.zero row) total in
+  refuse (Array.for_all is_row common) "a row outside does not sum to 2^62";
+  let extreme pick y = Array.fold_left (fun most row -> pick most (List.nth row y)) (List.nth rows.(0) y) rows in
+  let lows = List.init m (extreme Z.min) and highs = List.init m (extreme Z.max) in
+  let slack = Z.of_int m in
+  let is_mean row =
+    List.for_all2 (fun w low -> Z.geq w (Z.sub low slack)) row lows
+    && List.for_all2 (fun w high -> Z.leq w (Z.add high slack)) row highs
+  in
+  refuse (Array.for_all is_mean common) "a row outside a ball is no mean of the records' rows";
+  refuse (Checked.accept (in_order table first law)) "the centre tells more than it may";
+  refuse (Checked.accept (in_order table second rows)) "the rows tell more than they may";
+  let num, den = fraction radius in
+  let edge = if table.kind = "matrix" then Z.zero else Z.shift_left Z.one 82 in
+  let edge = Z.div (Z.mul num (Z.add (Z.shift_left Z.one 128) edge)) den in
+  let far = distances table in
+  let members = Array.map (fun centre -> List.init k (fun x -> Z.leq (far centre x) edge)) centres in
+  let balls = List.sort_uniq compare (Array.to_list members) in
+  let same ball = List.filter (fun i -> members.(i) = ball) (List.init c Fun.id) in
+  let ball_of x ball =
+    let own = same ball in
+    let row = common.(List.hd own) in
+    refuse (List.for_all (fun i -> List.for_all2 Z.equal common.(i) row) own) "one ball has two common rows";
+    let weights = Array.of_list law.(x) in
+    ((List.nth ball x, List.fold_left (fun sum i -> Z.add sum weights.(i)) Z.zero own), row)
+  in
+  let num, den = fraction delta in
+  let laws = List.init k (fun x -> List.map (ball_of x) balls) in
+  refuse (Checked.balls_ok (in_order table epsilon rows) laws num den)
+    (Printf.sprintf "epsilon is exceeded with a probability above %.17g" delta);
+  Printf.sprintf " with delta %.17g" delta
+
 let check_numbers table =
   List.iter
     (function _, Real a -> Array.iter (fun v -> refuse (Float.is_finite v) "not every number is finite") a
@@ -114,7 +270,7 @@ let costs table loss =
   (Array.mapi (fun i l -> Z.mul prior.(i / m) l) loss, Z.mul p c)
 
 let check_loss table epsilon =
-  let m = table.outputs and weights = whole table "weights" in
+  let m = table.outputs in
   let given = List.mem_assoc "loss" table.arrays in
   let losses = if given then real table "loss" else Array.make (table.records * m) 0. in
   let costs, unit = costs table losses in
@@ -130,8 +286,9 @@ let check_loss table epsilon =
   let pairs = if List.mem_assoc "bound_pairs" table.arrays then whole table "bound_pairs" else [||] in
   refuse (Array.for_all (fun v -> Z.sign v >= 0) multipliers) "a multiplier is negative";
   if not given then "not computed: the losses are not in the file"
+  else if Json.has "selection" table.claims then "none for two phases"
   else
-    let sum = ref Z.zero in
+    let sum = ref Z.zero and weights = whole table "weights" in
     Array.iteri (fun i c -> sum := Z.add !sum (Z.mul c (Z.of_int64 weights.(i)))) costs;
     let exact = Q.make !sum (Z.mul unit (Z.shift_left Z.one 62)) in
     if pairs = [||] then
@@ -189,9 +346,16 @@ let main path =
   | table -> (
       match
         let epsilon = check_numbers table in
-        refuse (Checked.accept (checked table epsilon))
-          (Printf.sprintf "rows, metric or pairs: not private at %.17g" epsilon);
-        (epsilon, check_loss table epsilon)
+        if Json.has "selection" table.claims then (
+          let delta = check_balls table epsilon in
+          (epsilon, " and outputs" ^ delta, check_loss table epsilon))
+        else (
+          refuse (Checked.accept (checked table epsilon))
+            (Printf.sprintf "rows, metric or pairs: not private at %.17g" epsilon);
+          let places = Json.has "mesh" table.claims in
+          if places then check_mesh table epsilon;
+          (epsilon, (if places then " and outputs and all places of the area" else " and outputs"),
+           check_loss table epsilon))
       with
       | exception (Refused reason | Json.Wrong reason) ->
           Printf.printf "DOES NOT HOLD: %s\n" reason;
@@ -199,9 +363,8 @@ let main path =
       | exception other ->
           Printf.printf "DOES NOT HOLD: %s\n" (Printexc.to_string other);
           1
-      | epsilon, bound ->
-          Printf.printf "holds: epsilon %.17g per %s over all pairs and outputs; bound: %s\n" epsilon
-            table.unit bound;
+      | epsilon, what, bound ->
+          Printf.printf "holds: epsilon %.17g per %s over all pairs%s; bound: %s\n" epsilon table.unit what bound;
           0)
 
 let rec every_line () =

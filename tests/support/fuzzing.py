@@ -284,9 +284,9 @@ def in_bytes(rng: random.Random, data: bytes) -> bytes:
     return body + hashlib.sha256(body).digest() if rng.random() < 0.7 else body
 
 
-def sample(rng: random.Random) -> Sample:
+def sample(rng: random.Random, common: float = COMMON) -> Sample:
     """One file."""
-    group = forging.PLAIN if rng.random() < COMMON else forging.OTHERS
+    group = forging.PLAIN if rng.random() < common else forging.OTHERS
     name = rng.choice(group)
     data = forging.honest(name)
     if rng.random() < 0.1:
@@ -403,7 +403,7 @@ def judge(path: Path, third: Third | None) -> tuple[bool, list[str]]:
 
 
 def run(
-    files: int, seed: int, third: Third | None, keep: Path | None = None
+    files: int, seed: int, third: Third | None, keep: Path | None = None, common: float = COMMON
 ) -> tuple[Counter[str], list[tuple[str, list[str]]]]:
     """How many were accepted and refused, and what was broken by which."""
     counts: Counter[str] = Counter()
@@ -411,7 +411,7 @@ def run(
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number in range(files):
-            given = sample(random.Random(f"{seed} {number}"))
+            given = sample(random.Random(f"{seed} {number}"), common)
             path = given.write(Path(folder))
             accepted, broken = judge(path, third)
             counts["accepted" if accepted else "refused"] += 1
@@ -426,13 +426,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--common", type=float, default=COMMON, help="the share of plain tables")
     parser.add_argument("--keep", type=Path, help="a folder for the files that break a rule")
     given = parser.parse_args()
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
     third = Third(BUILT) if BUILT.exists() else None
     start = time.perf_counter()
-    counts, found = run(given.files, given.seed, third, given.keep)
+    counts, found = run(given.files, given.seed, third, given.keep, given.common)
     for name, broken in found:
         print(name, *broken, sep="\n    ")
     checkers = "three checkers" if third else "two checkers: the proofs are not built"
