@@ -2,7 +2,7 @@
     library's real numbers may come up. *)
 
 From Panda Require Import Fixed Angle Distance Nats Triangle Check Given Sampler Bound BoundFile
-  Processing Balls Mesh Cover MeshFile Phases Coins Star.
+  Processing Balls Mesh Cover Lattice MeshFile Phases Coins Star.
 
 Print Assumptions haversine_formula.
 Print Assumptions check_private.

@@ -1,6 +1,7 @@
 (** Randomised snapping.  A point of a triangle takes one of its three vertices with its barycentric
     weight and draws from that vertex's row; so the probability f of an output is linear in the
-    triangle.  A local condition on every triangle gives privacy between all points of a convex area. *)
+    triangle.  Every triangle by itself here, and a segment that is cut where it passes from one to the
+    next; that the cuts exist between all points of an area is in Cover.v and MeshFile.v. *)
 
 From Coq Require Import Reals Lra Lia List.
 From Panda Require Import Processing.

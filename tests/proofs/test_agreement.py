@@ -39,7 +39,7 @@ def third(built: Path, path: Path) -> tuple[int, str]:
 
 
 def by_coins(sample: forging.Sample) -> bool:
-    """Tables of PAnDA whose anchors are drawn by coins, which the extracted checker does not read."""
+    """PAnDA's tables whose anchors are drawn by coins: the extracted checker reads none."""
     return sample.group == "panda" and b'"kind":"coins"' in sample.data
 
 

@@ -52,6 +52,43 @@ WRONG = {
         "far (eps2 * d x x') (T x y)",
         "far (2 * eps2 * d x x') (T x y)",
     ),
+    "exp without end": (
+        "Fixed",
+        "Definition exp_low (l : Z) : Z := squares 64 (one + Z.shiftr (Z.min l",
+        "Definition exp_low (l : Z) : Z := squares 64 (one + Z.shiftr (Z.max l",
+    ),
+    "a plane without stretch": (
+        "Cover",
+        "distance p q <= (1 + t) * angle_between p q.\nProof",
+        "distance p q <= angle_between p q.\nProof",
+    ),
+    "angles beyond the segment": (
+        "Cover",
+        "0 <= s <= 1 -> let b := along a c s in",
+        "0 <= s <= 1 -> let b := along a c (2 * s) in",
+    ),
+    "open sets": ("Cover", "0 <= fst c * t + snd c.", "0 < fst c * t + snd c."),
+    "a triangle's rate": ("MeshFile", "<=? 3 * n * (rate_num m", "<=? 4 * n * (rate_num m"),
+    "a missing triangle": ("MeshFile", "=> existsb (separated m i j e) (axes m)", "=> true"),
+    "a gap of nothing": ("MeshFile", "(0 <? gap)", "(0 <=? gap)"),
+    "the nearest corner": (
+        "Lattice",
+        "  Z.max (squared i j) (Z.max",
+        "  Z.min (squared i j) (Z.max",
+    ),
+    "a violation left out": ("Phases", "(if ratio_ok e a b then 0 else a)", "(0 * a)"),
+    "a delta for one side": (
+        "Phases",
+        "\n  && (den * beyond e (snd b) (snd a) <=? num * (total * total)).",
+        " && true.",
+    ),
+    "what an unselected anchor tells": ("Coins", "1 - p <= exp c * (1 - q) /\\", "True /\\"),
+    "a star at half of epsilon": (
+        "Star",
+        "  mdp epsilon d (fun x y => w y * decay x y).",
+        "  mdp (epsilon / 2) d (fun x y => w y * decay x y).",
+    ),
+    "a star's far outputs": ("Star", "x <> y -> mu x <= cost x y) ->", "x <> y -> True) ->"),
     "half a gradient": ("Mesh", "length2 g <= eps_c * least", "length2 g <= 2 * eps_c * least"),
 }
 

@@ -84,7 +84,8 @@ class File:
         file.header = header
         return file
 
-    def bytes(self) -> bytes:
+    def pieces(self) -> dict[str, tuple[str, list[int], Any]]:
+        """Coding, shape and bytes of every section, in order."""
         made = {
             name: (
                 "float64" if array.dtype.kind == "f" else "int64",
@@ -97,7 +98,10 @@ class File:
             given = self.arrays["bound_multipliers"]
             told = given.astype(">f8").view(np.uint8).reshape(-1, 8).T.tobytes()
             made["bound_multipliers"] = ("leading", [*given.shape], zlib.compress(b"\x08" + told))
-        made = dict(sorted((made | self.sections).items()))
+        return dict(sorted((made | self.sections).items()))
+
+    def bytes(self) -> bytes:
+        made = self.pieces()
         listed = {name: [coding, shape, len(data)] for name, (coding, shape, data) in made.items()}
         text = self.text
         if text is None:

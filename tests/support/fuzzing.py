@@ -53,7 +53,7 @@ OTHERS = (None, True, False, [], {}, [1], [[]], {"a": 1}, float("nan"), float("i
 VALUES = (*NUMBERS, *FLOATS, *TEXTS, *OTHERS)
 ENTRIES = (0, 1, -1, 3, 12, TOTAL, TOTAL - 1, (1 << 63) - 1, -(1 << 63), 1 << 32)
 REALS = (*FLOATS, 90.0, 180.0, 1e140, 1e-120, float("nan"), float("inf"), -float("inf"))
-CODINGS = ("float64", "int64", "integers", "degrees", "blocks", "float32", "", None)
+CODINGS = ("leading", "float64", "int64", "integers", "degrees", "blocks", "float32", "", None)
 
 
 # What is done to a file
@@ -143,7 +143,7 @@ def in_numbers(rng: random.Random, file: File) -> None:
 
 def in_sections(rng: random.Random, file: File) -> None:
     """A section less or more, of another shape, coding or length, or of other bytes."""
-    made = pieces(file)
+    made = file.pieces()
     name = rng.choice(sorted(made))
     coding, shape, data = made[name]
     kind = rng.randrange(10)
@@ -176,7 +176,7 @@ def in_sections(rng: random.Random, file: File) -> None:
         data = zlib.compress(rng.choice((plain[:cut], plain + b"\0", flipped(rng, plain))))
     elif kind == 8:
         data = rng.choice((data[:-1], data + b"\0", b"", flipped(rng, data)))
-    elif coding in ("int64", "float64"):
+    elif coding in ("int64", "float64") and name in file.arrays:
         data, coding = recoded(file.arrays[name], coding)
     file.arrays.pop(name, None)
     file.sections[name] = (coding, shape, data)
@@ -242,22 +242,11 @@ CHANGES: tuple[Callable[[random.Random, File], None], ...] = (
 )
 KNOWN = (
     *("weights", "floor", "starts", "columns", "values", "order", "blocks", "prior", "loss"),
-    *("nodes", "centres", "candidates", "mesh_area", "bound_pairs", "bound_multipliers"),
+    *("nodes", "centres", "candidates", "mesh_area", "bound_pairs", "bound_starts"),
+    *("bound_columns", "bound_multipliers"),
     *("lat", "vectors", "distances", "output_lat", "outputs", "anchor_rows", "mesh_inside"),
 )
 """Sections that may be where they do not belong."""
-
-
-def pieces(file: File) -> dict[str, tuple[str, list[Any], bytes]]:
-    """The sections as they will be written."""
-    return {
-        name: (
-            "float64" if array.dtype.kind == "f" else "int64",
-            list(array.shape),
-            zlib.compress(np.ascontiguousarray(array).tobytes()),
-        )
-        for name, array in file.arrays.items()
-    } | file.sections
 
 
 def flipped(rng: random.Random, data: bytes) -> bytes:
