@@ -7,7 +7,7 @@ A file holds K records with a metric d, integers w[x][y] whose rows sum to 2^62,
 Proved is w[x][y] <= exp(epsilon d(x, x')) w[x'][y] for ALL records x, x' and ALL outputs y.
 Numbers here are integers: a real r is held as floor(r 2^s), and every step rounds so that the
 result is a bound. Floats of a file are the fractions that they are; none is computed with.
-Tables of PAnDA and of meshes need panda_verify_*.py beside this. Not proved: docs/promise.md.
+Tables of PAnDA, meshes and words need panda_verify_*.py beside this. Not proved: docs/promise.md.
 """
 
 import hashlib, json, math, runpy, struct, sys, zlib  # noqa: E401
@@ -23,12 +23,14 @@ ROUNDING = Fraction(1, 10**9)  # a stated bound, and the triangle inequality of 
 UP = 1 + Fraction(1, 1 << 45)  # float64, in which a bound was computed, may have rounded up by less
 ARRAYS = {"haversine": ["lat", "lon"], "matrix": ["distances"]}
 ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"]}
-REAL = "lat lon output_lat output_lon vectors distances prior loss mesh_area"
+REAL = "lat lon output_lat output_lon vectors distances prior loss mesh_area bound_prices"
 BOUND = ["bound_pairs", "bound_starts", "bound_columns", "bound_multipliers"]
 WHOLE = "nodes outputs weights floor starts columns values order mesh_vertices mesh_inside centres "
+WHOLE += "shape_outputs shape_weights shape_starts shape_centres "
 WHOLE += "centre_weights outside_weights candidates anchor_rows " + " ".join(BOUND[:3])
 CODINGS = dict.fromkeys(REAL.split(), ("degrees", "float64")) | {"blocks": ("blocks",)}
 CODINGS |= dict.fromkeys(WHOLE.split(), ("integers", "int64")) | {BOUND[3]: ("leading",)}
+PARTS = dict(factored="words", mesh="mesh", selection="phases", bound_prices="words")
 KEYS = {*"format version features sections epsilon domain outputs loss notes".split()}
 NOTES = "method library date prior_source stages details lower_bound loss"
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
@@ -196,7 +198,7 @@ class File:
             self.parts[name] = SimpleNamespace(coding=coding, shape=(*shape,), size=size, data=part)
         need(at == end, "the sections are not as long as the header says")
         need(plain <= PLAIN + RATIO * end, "it would unpack to too much")
-        self.values, self.size, self.prove = {}, 0, prove
+        self.values, self.size, self.prove, self.rows = {}, 0, prove, None
     def take(self, name, *shape):  # the numbers of a section; None stands for any length
         need(name in self.parts, f"the section {name} is missing")
         part = self.parts.pop(name)
@@ -261,7 +263,7 @@ def read(data):
     """The table of a file: its form, and that every section is the one that is due."""
     table = File(data)
     claims, domain, notes = table.claims, table.claims["domain"], table.claims["notes"]
-    features = [name for name in ("mesh", "selection") if name in claims]
+    features = [name for name in [*PARTS][:3] if name in claims]
     need({*claims} == KEYS | {*features} and claims["features"] == features, "another header")
     fields = {*domain} == {"kind", "unit", "labels"} and {*claims["loss"]} == {"power", "unit"}
     fields &= {*claims["outputs"]} == {"kind", "labels"} and {*notes} == {*NOTES.split()}
@@ -302,13 +304,13 @@ def read(data):
         need(largest ** math.ceil(power) <= 10**250, "losses beyond float64")
     epsilon = table.epsilon = float(number(claims["epsilon"], 5e-324, (int, float)))
     table.holds = f"epsilon {epsilon!r} per {unit} over all pairs and outputs"
-    for name, other in (("mesh", "mesh"), ("selection", "phases")):
-        if name in claims:
+    for name, other in PARTS.items():
+        if name in claims or name in table.parts:
             sys.modules.setdefault("panda_verify", sys.modules[__name__])  # what it imports from
             found = runpy.run_path(f"{__file__[:-3]}_{other}.py")
             table.prove = found["adapt"](table, k, m)
     if "selection" not in claims:
-        table.rows = read_rows(table, k, m)
+        table.rows = table.rows or read_rows(table, k, m)
         if "bound_pairs" in table.parts:
             read_proof(table, range(k), range(m))
     need(not table.parts, f"sections that do not belong to it: {sorted(table.parts)}")
@@ -427,8 +429,7 @@ def lower_bound(table, metric, costs):
 def check_loss(table, metric):
     notes, power, m = table.claims["notes"], table.claims["loss"]["power"], len(table.rows[0])
     prior, loss, bound = [Fraction(p) for p in table.prior], table.loss, notes["lower_bound"]
-    law = min(prior) >= 0 and abs(sum(prior) - 1) <= ROUNDING
-    need(law, "the prior is no law")
+    need(min(prior) >= 0 and abs(sum(prior) - 1) <= ROUNDING, "the prior is no law")
     if loss is None and power is not None:
         exact = [*distances(table, metric)]
         loss = [far ** int(power) for far in exact] if power == int(power) else None
@@ -439,8 +440,8 @@ def check_loss(table, metric):
     costs = [[p * Fraction(c) for c in loss[x * m : x * m + m]] for x, p in enumerate(prior)]
     exact = sum(sum(map(mul, *pair)) for pair in zip(costs, table.rows)) / TOTAL
     print(f"loss: {shown(exact)}, summed exactly")
-    if "bound_pairs" in table.values:
-        proved = lower_bound(table, metric, costs)
+    if "bound_pairs" in table.values or "bound_prices" in table.values:
+        proved = getattr(table, "bound", lower_bound)(table, metric, costs)
         print(f"bound: {shown(proved)}, proved by the multipliers in this file")
     elif bound is not None and bound > exact * (1 + ROUNDING):
         print("bound: none, and one above the loss is stated, which is untrue")
@@ -451,12 +452,11 @@ def check_loss(table, metric):
 
 def prove(table):
     check_rows(table)
-    size = table.size
-    print(f"rows: {size:,} records, {len(table.rows[0]):,} outputs; every row sums to 2^62")
+    print(f"rows: {table.size:,} records, {len(table.rows[0]):,} outputs; every row sums to 2^62")
     metric = METRICS[table.kind](table)
     check_pairs(table.rows, metric, table.epsilon)
     print(f"metric: {table.kind}, {table.unit}; symmetric, distinct records, triangles to 1e-9")
-    print(f"pairs: all {size * (size - 1) // 2:,}, both ways, all outputs, at {table.epsilon!r}")
+    print(f"pairs: all {math.comb(table.size, 2):,}, both ways, all outputs, at {table.epsilon!r}")
     check_loss(table, metric)
 
 def main(path):  # a line for each thing that was checked; returns the exit code

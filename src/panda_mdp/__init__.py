@@ -10,6 +10,7 @@ from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.estimate import estimate
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.frames.perturb import Columns, perturb
+from panda_mdp.frames.text import TextSummary, sanitise
 from panda_mdp.loss import distance_loss
 from panda_mdp.meaning.attack import attack
 from panda_mdp.meaning.epsilon import choose_epsilon
@@ -74,6 +75,7 @@ __all__ = [
     "Problem",
     "Release",
     "SearchSpace",
+    "TextSummary",
     "__version__",
     "attack",
     "audit",
@@ -107,6 +109,7 @@ __all__ = [
     "planar_laplace",
     "remap",
     "repair",
+    "sanitise",
     "second_objective",
     "solve_lp",
     "study_panda",

@@ -6,19 +6,18 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.factored import MOST_DENSE, FactoredRows, refuse_large
 from panda_mdp.base.threads import by_slices
-from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.errors import PrivacyError
 
 Int32Array = npt.NDArray[np.int32]
 
-MOST_DENSE = 1 << 27
-"""Entries, 1 GiB of them, that are ever written out as one array."""
 BLOCK_ENTRIES = 1 << 22
 
 
@@ -75,9 +74,12 @@ class FlooredRows(RebuiltOnCopy):
         return cls(floor, starts, np.nonzero(above)[1].astype(np.int32), table[above])
 
     @classmethod
-    def over(cls, weights: IntArray | FlooredRows) -> FlooredRows:
+    def over(cls, weights: IntArray | FlooredRows | FactoredRows) -> FlooredRows:
         """The same rows over a floor: their own, or the least number of every column."""
-        return weights if isinstance(weights, FlooredRows) else cls.of(weights, weights.min(axis=0))
+        if isinstance(weights, FlooredRows):
+            return weights
+        table = np.asarray(weights)
+        return cls.of(table, table.min(axis=0))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -124,7 +126,7 @@ class FlooredRows(RebuiltOnCopy):
         if isinstance(key, tuple):
             return np.asarray(np.asarray(self)[key])
         chosen = np.arange(len(self))[key]
-        _refuse_large(len(chosen), len(self.floor))
+        refuse_large(len(chosen), len(self.floor))
         out = np.tile(self.floor, (len(chosen), 1))
         for place, record in enumerate(chosen.tolist()):
             part = slice(self.starts[record], self.starts[record + 1])
@@ -201,15 +203,10 @@ def _ascending(columns: Int32Array, starts: IntArray) -> bool:
     return bool(np.isin(falls, starts).all())
 
 
-def owned(weights: IntArray | FlooredRows) -> IntArray | FlooredRows:
+Weights: TypeAlias = IntArray | FlooredRows | FactoredRows
+"""K rows of m whole numbers, however they are held."""
+
+
+def owned(weights: Weights) -> Weights:
     """The same numbers, in arrays that nobody can write to."""
-    return weights if isinstance(weights, FlooredRows) else frozen(weights)
-
-
-def _refuse_large(records: int, outputs: int) -> None:
-    if records * outputs > MOST_DENSE:
-        raise MethodError(
-            f"{records:,} x {outputs:,} entries would take {8e-9 * records * outputs:.0f} GB as "
-            "one array; take rows: mechanism.row(record), mechanism.weights[records], "
-            "mechanism.sample(records)"
-        )
+    return weights if isinstance(weights, FlooredRows | FactoredRows) else frozen(weights)

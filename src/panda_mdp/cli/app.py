@@ -36,6 +36,7 @@ from panda_mdp.cli.serve import invite, serve, token
 from panda_mdp.cli.signing import signing_app
 from panda_mdp.cli.solve import draw_map, prior, solve
 from panda_mdp.cli.verify import verify
+from panda_mdp.cli.words import sanitise, words
 from panda_mdp.version import __version__
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ app.add_typer(signing_app, name="signing")
 for command in (
     *(attack, epsilon, estimate, explain, key, prior, solve),
     *(panda, reproduce, publish, serve, token, invite, verify),
-    *(backup, restore, doctor),
+    *(backup, restore, doctor, words, sanitise),
 ):
     app.command()(command)
 app.command(context_settings=PLACES_IN_ARGUMENTS)(perturb)
@@ -208,7 +209,7 @@ def info(file: TableFile, json: Json = None) -> None:
     guarantee, snapping = promise(said)
     rows = tell(STATED, guarantee=guarantee, snapping=snapping, **said)
     rows += ((name, said[name]) for name in ("selection", "mesh") if name in said)
-    if "bound_pairs" in shapes:
+    if "bound_pairs" in shapes or "bound_prices" in shapes:
         rows.append(("bound", "what its multipliers prove, which `verify` computes"))
     rows += ((name, " x ".join(map(str, shape))) for name, shape in shapes.items())
     stated = {

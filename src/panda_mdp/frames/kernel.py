@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.base.floored import FlooredRows, Int32Array
+from panda_mdp.base.floored import FlooredRows, Int32Array, Weights
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.space.nearest import OUTSIDE
 
@@ -37,7 +37,7 @@ class Thresholds(NamedTuple):
     """(m,): cumulative sums of the floor."""
 
     @classmethod
-    def of(cls, weights: IntArray | FlooredRows) -> Thresholds:
+    def of(cls, weights: Weights) -> Thresholds:
         """The sums of a table's integers, in the memory that its stored entries take."""
         rows = FlooredRows.over(weights)
         floor = np.cumsum(rows.floor)

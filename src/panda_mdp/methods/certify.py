@@ -370,10 +370,12 @@ class Standing:
             self.offer(make())
         self.certify_seconds = self.budget.clock() - start
 
-    def raise_bound(self, bound: float, solver: Solver | None = None) -> None:
-        """A bound, proved by the solver's present multipliers where it is given."""
+    def raise_bound(
+        self, bound: float, solver: Solver | None = None, proof: Proved | None = None
+    ) -> None:
+        """A bound, proved by `proof` or by the solver's present multipliers where it is given."""
         if bound > self.bound:
-            self.bound, self.proof = bound, None if solver is None else solver.proof()
+            self.bound, self.proof = bound, proof if solver is None else solver.proof()
 
     def missing(self, value: float) -> float:
         """How far a value lies beyond what the gap allows, or beyond what is negligible."""

@@ -12,18 +12,21 @@ as 0, however near they are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.factored import RATE_BITS, RELATIVE_ERROR, WEIGHT_BITS, FactoredRows
+from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import card, per
 from panda_mdp.compute.backend import Backend, accelerator, default_backend, host_backend
 from panda_mdp.compute.rate import floored_rate, host_rate, uneven_column
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.metrics import Euclidean
 
 if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Table
@@ -103,11 +106,22 @@ def audit(mechanism: Table, epsilon: float | None = None) -> Audit:
 def audit_weights(
     domain: Domain,
     outputs: IntArray,
-    weights: IntArray | FlooredRows,
+    weights: Weights,
     epsilon: float,
     backend: Backend | None = None,
 ) -> Audit:
     """Audit integer weights, shape (K, m), rows summing to 2^62, by `backend` or the default."""
+    if isinstance(weights, FactoredRows):
+        value, (x, x2) = factored_rate(domain, weights)
+        return Audit(
+            holds=bool(value <= epsilon),
+            epsilon=value,
+            worst=(x, x2, int(outputs[weights.shape_outputs[0]])),
+            claimed=float(epsilon),
+            unit=domain.unit,
+            distance=domain.distance(x, x2),
+            pairs=domain.size * (domain.size - 1) // 2,
+        )
     if isinstance(weights, FlooredRows):
         entries = weights.shape[0] * weights.shape[1]
         few = DENSE_ENTRIES[0] <= entries <= DENSE_ENTRIES[1]
@@ -137,6 +151,49 @@ def audit_weights(
         distance=domain.distance(x, x2),
         pairs=domain.size * (domain.size - 1) // 2,
     )
+
+
+def factored_rate(domain: Domain, rows: FactoredRows) -> tuple[float, tuple[int, int]]:
+    """An upper bound on max |log ratio| / d over all pairs, and the nearest two records; inf where
+    the rows are none that sum to 2^62, or of other vectors.
+
+    With u the lattice's unit, g the rate in nats per u, r the farthest that a vector lies from its
+    point and s the least distance of two records, for all records x, x' and every output
+
+        |log n_x - log n_x'|  <=  g t(x, x') + a,      t(x, x') <= (d(x, x') + 2 r) / u + 1,
+
+    by the triangle inequality of t; a is what rounding down takes of a shape's smallest number and
+    what the rest adds to a row's largest entry. So the rate is at most
+    g / u + (g (2 r / u + 1) + a) / s. (docs/words.md)
+    """
+    metric = domain.metric
+    facts = rows.facts
+    if not isinstance(metric, Euclidean) or rows.points.shape != metric.vectors.shape:
+        return np.inf, facts.nearest
+    unit, square = 2.0**-rows.unit_bits, facts.least_square
+    nearest, astray = lattice_facts(domain, rows.points, rows.unit_bits, square)
+    smallest = int(rows.shape_weights.min()) * 2.0 ** (WEIGHT_BITS - 1 - rows.most_shift)
+    lost = RELATIVE_ERROR + 1 / (smallest * (1 - RELATIVE_ERROR))
+    if not (nearest > 0 and lost < 0.5 and math.isfinite(facts.most_rest)):
+        return np.inf, facts.nearest
+    rounding = -math.log1p(-lost) + math.log1p(facts.most_rest)
+    rate = rows.rate * 2.0**-RATE_BITS * math.log(2)
+    value = rate / unit + (rate * (2 * astray / unit + 1) + rounding) / nearest
+    return value * (1 + 1e-13), facts.nearest
+
+
+def lattice_facts(
+    domain: Domain, points: IntArray, bits: int, least_square: int | None = None
+) -> tuple[float, float]:
+    """Of vectors and their points, whole numbers of 2^-bits: at most the least distance of two
+    records, from the least square of two points, and at least how far one lies from its point."""
+    vectors = domain.metric.embedding
+    # The difference of a float and a nearby multiple of a power of two is exact.
+    off = vectors - np.ldexp(points.astype(np.float64), -bits)
+    astray = float(np.sqrt(np.square(off).sum(axis=1).max())) * (1 + 1e-12)
+    if least_square is None:
+        return float(domain.neighbours(1)[1].min()) * (1 - 1e-12) - 2 * astray, astray
+    return math.ldexp(math.sqrt(least_square) * (1 - 1e-15), -bits) - 2 * astray, astray
 
 
 def floored_backend(stored: int, backend: Backend | None = None) -> Backend:

@@ -6,10 +6,13 @@ with exactly the audited probability. Equal rows become equal integers.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.floored import FlooredRows, Int32Array
+from panda_mdp.base.factored import FactoredRows
+from panda_mdp.base.floored import FlooredRows, Int32Array, Weights
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError
 
@@ -114,12 +117,16 @@ def quantise_floored(
     return FlooredRows(whole, starts, columns, weights)
 
 
-def check_weights(weights: IntArray | FlooredRows, shape: tuple[int, int]) -> None:
+def check_weights(weights: Weights, shape: tuple[int, int]) -> None:
     """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62."""
     if weights.shape != shape or weights.dtype != np.int64:
         raise PrivacyError(
             f"weights are {weights.dtype} of shape {weights.shape}; int64 of shape {shape} needed"
         )
+    if isinstance(weights, FactoredRows):
+        if not math.isfinite(weights.facts.most_rest):
+            raise PrivacyError(f"a factored row exceeds 2^{BITS} or is empty; make weights less")
+        return
     if isinstance(weights, FlooredRows):
         if weights.values.min(initial=0) < 0 or weights.floor.min(initial=0) < 0:
             raise PrivacyError(

@@ -13,8 +13,11 @@ from typing import Protocol
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.floored import Weights
 from panda_mdp.privacy.quantise import BITS, TOTAL
+
+ROWS_TOGETHER = 64
+"""Rows that are taken at a time: those that are computed are so in one matrix product."""
 
 
 class BitSource(Protocol):
@@ -57,7 +60,7 @@ def choose(weights: IntArray, uniforms: IntArray) -> IntArray:
     return np.searchsorted(thresholds(weights), uniforms, side="right").astype(np.int64)
 
 
-def choose_rows(weights: IntArray | FlooredRows, rows: IntArray, bits: BitSource) -> IntArray:
+def choose_rows(weights: Weights, rows: IntArray, bits: BitSource) -> IntArray:
     """A column for each of `rows` of a K x m table, drawn independently; rows may repeat.
 
     Rows are taken in order, so that each one's sums are formed once.
@@ -67,9 +70,12 @@ def choose_rows(weights: IntArray | FlooredRows, rows: IntArray, bits: BitSource
     columns = np.empty(len(rows), dtype=np.int64)
     wanted, starts = np.unique(rows[order], return_index=True)
     ends = np.append(starts, len(rows))[1:]
-    for row, start, end in zip(wanted.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        places = order[start:end]
-        columns[places] = choose(weights[row], uniforms[places])
+    for first in range(0, len(wanted), ROWS_TOGETHER):
+        some = slice(first, first + ROWS_TOGETHER)
+        block = weights[wanted[some]]
+        for row, start, end in zip(block, starts[some].tolist(), ends[some].tolist(), strict=True):
+            places = order[start:end]
+            columns[places] = choose(row, uniforms[places])
     return columns
 
 

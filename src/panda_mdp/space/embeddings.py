@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, frozen, real_numbers
+from panda_mdp.base.factored import lattice
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.space.domain import Domain
 
@@ -51,9 +52,15 @@ class Embeddings:
     def domain(self, metric: Literal["euclidean", "angular"] = "angular") -> Domain:
         """The words as a domain, by the angle between vectors or by their distance.
 
-        Records are called by their words.
+        Records are called by their words. Under the euclidean distance vectors are rounded in about
+        the seventh digit, to a lattice whose distances are exact: tables are then held in factors,
+        and blocks of distances are matrix products.
         """
-        return Domain.from_vectors(self.vectors, metric=metric).with_labels(self.words)
+        vectors = self.vectors
+        if metric == "euclidean":
+            points, bits = lattice(vectors)
+            vectors = np.ldexp(points.astype(np.float64), -bits)
+        return Domain.from_vectors(vectors, metric=metric).with_labels(self.words)
 
 
 def load_embeddings(

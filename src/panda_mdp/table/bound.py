@@ -9,6 +9,14 @@ table z that is epsilon-mDP has
 because the products l (z_xy - g z_x'y) are not positive and rows sum to 1. It holds for every l, so
 it does not matter which solver they come from or how far that solver got, and fewer or shorter ones
 prove something as well.
+
+Where all that binds are stars, from every record to one, the centre, of each output, K numbers do:
+prices m of the rows. For output y with centre k and a_x = p_x c_xy - m_x, not negative but for k,
+
+    sum_x a_x z_xy  >=  z_ky (a_k + sum over x other than k of a_x e_x),
+
+e_x at most exp(-epsilon d(x, k)), because z_xy >= exp(-epsilon d(x, k)) z_ky. Where the bracket is
+not negative for any y, no table loses less than sum_x m_x, since rows sum to 1.
 """
 
 from __future__ import annotations
@@ -24,6 +32,7 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.floored import BLOCK_ENTRIES
 from panda_mdp.errors import PrivacyError, ProblemError
+from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.problem import Problem
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -83,14 +92,33 @@ class Multipliers(RebuiltOnCopy):
 
 
 @dataclass(frozen=True, eq=False)
+class Prices(RebuiltOnCopy):
+    """Prices of the rows, (K,), of any sign: the multipliers of stars follow from them."""
+
+    values: FloatArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", frozen(self.values))
+        if not np.isfinite(self.values).all():
+            raise ProblemError("the bound's prices are finite numbers; these are not")
+
+
+@dataclass(frozen=True, eq=False)
 class Proved(RebuiltOnCopy):
     """A lower bound with its proof: the value is computed from the multipliers, never taken."""
 
     problem: Problem
-    multipliers: Multipliers
+    multipliers: Multipliers | Prices
 
     def __post_init__(self) -> None:
         problem, given = self.problem, self.multipliers
+        if isinstance(given, Prices):
+            if given.values.shape != (problem.size,):
+                raise ProblemError(
+                    f"the bound has prices of shape {given.values.shape}; one for each of "
+                    f"{problem.size} records is due"
+                )
+            return
         both = (
             (given.pairs, problem.size, "records"),
             (given.columns, len(problem.outputs), "outputs"),
@@ -100,14 +128,18 @@ class Proved(RebuiltOnCopy):
                 raise ProblemError(f"the bound's multipliers name {what} outside 0..{count - 1}")
 
     def __repr__(self) -> str:
-        count = len(self.multipliers.columns)
-        return f"Proved({self.value:.6g} {self.problem.loss_unit}, {count:,} multipliers)"
+        count, kind = len(self.multipliers.values), type(self.multipliers).__name__.lower()
+        return f"Proved({self.value:.6g} {self.problem.loss_unit}, {count:,} {kind})"
 
     @cached_property
     def value(self) -> float:
         """No epsilon-mDP table of the problem loses less: what a reader must come to at least."""
         # Twice the allowance: exponentials of other machines differ in their last digit.
-        return dual_bound(self.problem, self.multipliers, allowance=2.0)
+        problem, given = self.problem, self.multipliers
+        if isinstance(given, Prices):
+            total = total_from_below(star_prices(problem, given.values, allowance=2.0))
+            return total - problem.loss_error * abs(total)
+        return dual_bound(problem, given, allowance=2.0)
 
     @property
     def words(self) -> str:
@@ -117,6 +149,8 @@ class Proved(RebuiltOnCopy):
     def shortened(self) -> Proved:
         """The proof without its faintest multipliers, the others rounded down to 12 bits."""
         given = self.multipliers
+        if isinstance(given, Prices):
+            return self
         kept = given.values > FAINTEST * given.values.max(initial=0.0)
         digits = given.values[kept].view(np.int64) >> LOST_BITS << LOST_BITS
         parts = given.owner[kept], given.columns[kept], digits.view(np.float64)
@@ -144,6 +178,44 @@ class Stated:
 
 
 Bound = Proved | Stated
+
+
+def star_centres(problem: Problem) -> IntArray:
+    """The centre of every output: the record that it is, or one that it costs least; (m,)."""
+    records = problem.reports.records
+    return np.asarray(problem.loss).argmin(axis=0) if records is None else records
+
+
+def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) -> FloatArray:
+    """Prices for which the stars of the module's head prove sum m, from any prices: (K,).
+
+    First m_x is lowered to the least p_x c_xy of the outputs of which x is not the centre, rounded
+    down. Then m_k is lowered to p_k c_ky + sum over x other than k of a_x e_x of every output y
+    with centre k: lowering others later only raises that. Sums of n terms that are not negative
+    err by (n + 8) 2^-53 of themselves, of which `allowance` times as much is taken off.
+    """
+    metric, centres = problem.domain.metric, star_centres(problem)
+    error = metric.relative_error + 3 * LIBRARY_ERROR
+    least, sums = np.empty(problem.size), np.zeros(problem.outputs_count)
+    own = np.zeros(problem.outputs_count)
+    for rows, losses in loss_blocks(problem.loss):
+        records = np.arange(problem.size)[rows]
+        costs = problem.prior[records, None] * losses
+        x, y = np.nonzero(records[:, None] == centres)
+        own[y], costs[x, y] = costs[x, y], np.inf
+        cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
+        least[rows] = np.minimum(prices[rows], cheapest)
+        spare = costs - least[rows, None]
+        spare[x, y] = 0.0
+        far = metric.block(records, centres)
+        lent = np.exp(-problem.epsilon * far * (1 + error)) * (1 - LIBRARY_ERROR)
+        # A difference errs by a roundoff of itself; costs by one of theirs.
+        slips = 2 * UNIT_ROUNDOFF * np.where(np.isfinite(costs), costs, 0.0)
+        sums += (np.maximum(spare - slips, 0.0) * lent).sum(axis=0)
+    shrink = 1 - allowance * (problem.size + 8.0) * UNIT_ROUNDOFF
+    most = np.full(problem.size, np.inf)
+    np.minimum.at(most, centres, (own + sums) * shrink - allowance * problem.size * SMALLEST)
+    return np.asarray(np.minimum(least, most))
 
 
 def dual_bound(

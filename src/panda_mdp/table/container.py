@@ -36,15 +36,17 @@ UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
 """A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
 LEVEL, DEEPEST = 9, 100
 """Of deflate; and how deep a header may be, whatever Python could read."""
-FEATURES = ("mesh", "selection")
+FEATURES = ("factored", "mesh", "selection")
 """What a reader must know beyond the plain table, each with its field of the header and its
 sections: what is added later has a name here, and who does not know it refuses the file."""
 INTEGERS, REALS, BLOCKS = ("integers", "int64"), ("degrees", "float64"), ("blocks",)
 CODINGS = {
     **dict.fromkeys(("lat", "lon", "vectors", "distances", "output_lat", "output_lon"), REALS),
-    **dict.fromkeys(("loss", "prior", "mesh_area"), REALS),
+    **dict.fromkeys(("loss", "prior", "bound_prices", "mesh_area"), REALS),
     **dict.fromkeys(("nodes", "outputs", "mesh_vertices", "mesh_inside"), INTEGERS),
     **dict.fromkeys(("weights", "floor", "starts", "columns", "values", "order"), INTEGERS),
+    **dict.fromkeys(("shape_outputs", "shape_weights"), INTEGERS),
+    **dict.fromkeys(("shape_starts", "shape_centres"), INTEGERS),
     **dict.fromkeys(("centres", "centre_weights", "outside_weights"), INTEGERS),
     **dict.fromkeys(("candidates", "anchor_rows"), INTEGERS),
     **dict.fromkeys(("bound_pairs", "bound_starts", "bound_columns"), INTEGERS),

@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.factored import MOST_BITS, FactoredRows, lattice_points
+from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.errors import (
     DomainError,
     FileFormatError,
@@ -32,8 +33,9 @@ from panda_mdp.problem import Problem, check_epsilon
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.blocks import unpack_rows
-from panda_mdp.table.bound import Multipliers, Proved, Stated
+from panda_mdp.table.bound import Multipliers, Prices, Proved, Stated
 from panda_mdp.table.container import (
+    FEATURES,
     Sections,
     check_list,
     check_object,
@@ -41,7 +43,9 @@ from panda_mdp.table.container import (
     real,
     text,
     unpack,
+    whole,
 )
+from panda_mdp.table.encode import LAW
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import LOSS_ROUNDING, Mechanism, NoGuarantee, audited_table
 
@@ -164,7 +168,7 @@ def promise(header: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _check_keys(header: Mapping[str, Any]) -> None:
-    optional = {"mesh", "selection"} & set(header)
+    optional = set(FEATURES) & set(header)
     check_object(header, ("epsilon", *PARTS, *optional), "the header")
     for name, parts in PARTS.items():
         check_object(header[name], parts, name)
@@ -222,9 +226,15 @@ def examine(data: bytes) -> Mechanism | NoGuarantee:
 
 def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mechanism | NoGuarantee:
     problem = restore_problem(header, sections, packed)
-    weights = _restore_weights(sections, problem)
+    weights: Weights = (
+        _restore_shapes(header["factored"], sections, problem)
+        if "factored" in header
+        else _restore_weights(sections, problem)
+    )
     proof = None
-    if "bound_pairs" in sections:
+    if "bound_prices" in sections:
+        proof = Proved(problem, Prices(sections.take("bound_prices", problem.size)))
+    elif "bound_pairs" in sections:
         pairs, columns = sections.take("bound_pairs", None, 2), sections.take("bound_columns", None)
         starts = sections.take("bound_starts", len(pairs) + 1)
         values = sections.take("bound_multipliers", len(columns))
@@ -264,6 +274,22 @@ def _restore_weights(sections: Sections, problem: Problem) -> IntArray | Floored
     values = sections.take("values", len(columns))
     floor, starts = sections.take("floor", count), sections.take("starts", size + 1)
     return FlooredRows(floor, starts, columns, values)
+
+
+def _restore_shapes(stated: Any, sections: Sections, problem: Problem) -> FactoredRows:
+    """Rows that are computed from the vectors, on the lattice whose unit the file names."""
+    law = check_object(stated, LAW, "factored")
+    bits, rate, reach = (whole(law[name], name, -MOST_BITS) for name in LAW)
+    outputs = sections.take("shape_outputs", None)
+    weights = sections.take("shape_weights", len(outputs))
+    starts = sections.take("shape_starts", len(outputs) + 1)
+    centres = sections.take("shape_centres", None)
+    vectors = getattr(problem.domain.metric, "vectors", None)
+    if vectors is None or not (abs(bits) <= MOST_BITS and np.abs(vectors).max() < 2.0**MOST_BITS):
+        raise FileFormatError("shapes over a lattice need vectors, and a unit that fits them")
+    points = lattice_points(vectors, bits)
+    count = problem.outputs_count
+    return FactoredRows(points, bits, rate, reach, count, outputs, weights, starts, centres)
 
 
 def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) -> Problem:

@@ -5,7 +5,7 @@ table for every point, and notes that nobody checks. Sections: the domain, outpu
 of the problem; the weights, as an array (`weights`), as rows over a floor (`floor`, `starts`,
 `columns`, `values`) or, where their numbers are short, as blocks (`floor`, `order`, `blocks`); the
 multipliers that prove the lower bound (`bound_pairs`, `bound_starts`, `bound_columns`,
-`bound_multipliers`).
+`bound_multipliers`, or `bound_prices`). Rows of shapes over a lattice are `shape_*`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows
+from panda_mdp.base.factored import FactoredRows
+from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows, Weights
 from panda_mdp.base.text import plain
 from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.blocks import pack_rows
-from panda_mdp.table.bound import Proved
+from panda_mdp.table.bound import Prices, Proved
 from panda_mdp.table.container import Section, pack
 from panda_mdp.version import __version__
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from panda_mdp.space.mesh import Mesh
     from panda_mdp.table.mechanism import Mechanism
 
+LAW = ("unit_bits", "rate", "reach")
+SHAPES = ("shape_outputs", "shape_weights", "shape_starts", "shape_centres")
 Parts = dict[str, npt.NDArray[Any] | Section]
 
 
@@ -52,6 +55,8 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     header, sections = describe_problem(
         problem, mechanism.mesh, given=losses, derived=short or not losses
     )
+    if isinstance(mechanism.weights, FactoredRows):
+        header["factored"] = {name: getattr(mechanism.weights, name) for name in LAW}
     known = "loss" in sections or header["loss"]["power"] is not None
     header["notes"] = describe_notes(
         mechanism.method,
@@ -62,15 +67,19 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
         loss=None if known or isinstance(problem.loss, UnknownLoss) else mechanism.loss,
     )
     parts: Parts = {**sections, **rows}
-    if proof is not None:
+    if isinstance(proof, Prices):
+        parts["bound_prices"] = proof.values
+    elif proof is not None:
         for name in ("pairs", "starts", "columns"):
             parts[f"bound_{name}"] = getattr(proof, name)
         parts["bound_multipliers"] = Section.leading(proof.values)
     return pack(header, parts)
 
 
-def weight_sections(domain: Domain, weights: npt.NDArray[np.int64] | FlooredRows) -> Parts:
-    """The integers of a table in the shortest of the three ways that holds them."""
+def weight_sections(domain: Domain, weights: Weights) -> Parts:
+    """The integers of a table in the shortest of the ways that hold them."""
+    if isinstance(weights, FactoredRows):
+        return {name: getattr(weights, name) for name in SHAPES}
     if not isinstance(weights, FlooredRows):
         return {"weights": weights}
     short = pack_rows(domain, weights)

@@ -30,7 +30,8 @@ from panda_mdp.base.arrays import (
     frozen,
     real_numbers,
 )
-from panda_mdp.base.floored import FlooredRows, owned
+from panda_mdp.base.factored import FactoredRows
+from panda_mdp.base.floored import FlooredRows, Weights, owned
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import card, per
 from panda_mdp.compute.backend import Backend
@@ -82,9 +83,10 @@ class Table(RebuiltOnCopy):
     warning: ClassVar[str] = ""
     """What every printer says first of a table without a guarantee."""
     problem: Problem
-    weights: IntArray | FlooredRows
+    weights: Weights
     """K x m integers, each row summing to 2^62: the numbers that are audited and sampled. As an
-    array, or as rows over a floor where most entries are alike (`FlooredRows`)."""
+    array, as rows over a floor where most entries are alike (`FlooredRows`), or computed as they
+    are asked for (`FactoredRows`)."""
     method: str
     bound: Bound | None = None
     """A lower bound on the optimum of the problem: `Proved` by multipliers, or `Stated` by a method
@@ -156,6 +158,12 @@ class Table(RebuiltOnCopy):
             common = problem.mean_loss @ (weights.floor / float(TOTAL))
             above = losses_above(problem.loss, weights) / float(TOTAL)
             return float(problem.prior @ above + common)
+        if isinstance(weights, FactoredRows):
+            parts = (
+                problem.prior[some] @ np.einsum("xy,xy->x", problem.loss[some], weights[some])
+                for some, _ in weights.blocks()
+            )
+            return float(sum(parts)) / TOTAL
         # Nobody else sees these probabilities: they need not be frozen.
         return problem.expected_loss(np.asarray(weights) / float(TOTAL))
 
@@ -370,7 +378,7 @@ class Simulation:
 
 def audited_table(
     problem: Problem,
-    weights: IntArray | FlooredRows,
+    weights: Weights,
     method: str,
     *,
     bound: Bound | float | None = None,

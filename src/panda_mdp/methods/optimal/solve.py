@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.floored import MOST_DENSE
+from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.compute.status import Stopped
 from panda_mdp.loss import MOST_STORED
 from panda_mdp.methods.adjust import remap
@@ -22,6 +22,7 @@ from panda_mdp.methods.optimal.dual import (
 )
 from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph
 from panda_mdp.methods.optimal.lp import SmallLp, is_small
+from panda_mdp.methods.optimal.stars import has_peaks, open_with_stars
 from panda_mdp.methods.optimal.starts import cheapest_outputs, one_floor, one_row
 from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
@@ -66,6 +67,11 @@ class FirstOrder(TableSolver):
             with standing.stage("audit"):
                 standing.offer(self._one_row())
             return
+        if has_peaks(problem):
+            start = open_with_stars(problem, standing)
+            if standing.missing(standing.value) <= 0:
+                return
+            self.initial = start if self.initial is None else self.initial
         with standing.stage("graph"):
             graph = self.graph
             # The host's part first: an accelerator may still be waking up.

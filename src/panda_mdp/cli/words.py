@@ -1,0 +1,130 @@
+"""Words: a table from vectors, and texts through it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from panda_mdp.cli.frame import progress_console, working, write_json
+from panda_mdp.cli.options import FromOne, Json, NonNegative, Target, described, require
+from panda_mdp.cli.printing import show
+
+TOGETHER = 20_000
+"""Lines that are drawn at a time."""
+
+
+class Metric(StrEnum):
+    """How far apart words are."""
+
+    euclidean = "euclidean"
+    angular = "angular"
+
+
+@described
+def words(
+    vectors: Path,
+    out: Target,
+    epsilon: Annotated[float, typer.Option()] = 2.0,
+    metric: Metric = Metric.euclidean,
+    names: Path | None = None,
+    limit: FromOne = None,
+    gap: float = 0.01,
+    time_limit: NonNegative = 0.0,
+    json: Json = None,
+) -> None:
+    """Make a table of words from their vectors: any word may be reported for any other.
+
+    Vectors are text (GloVe, word2vec, fastText .vec), word2vec's .bin, or .npy with --names. The
+    expected distance of word and report is made least, certified and audited.
+
+    Options:
+        vectors VECTORS: A file of word vectors.
+        out FILE: Target, .pmdp.
+        epsilon NUMBER: Privacy budget per unit of distance.
+        metric: Distance of vectors, or their angle.
+        names FILE: For .npy: the words, one per line.
+        limit COUNT: Take only so many words, the first ones.
+        gap NUMBER: Gap to the bound at which it ends.
+        time_limit SECONDS: End with the best so far; 0 for no limit.
+    """
+    import numpy as np
+
+    from panda_mdp.loss import distance_loss
+    from panda_mdp.methods.certify import print_progress
+    from panda_mdp.methods.optimal.optimal import optimal
+    from panda_mdp.problem import Problem
+    from panda_mdp.space.embeddings import load_embeddings
+
+    require(out.suffix == ".pmdp", f"{out.name} does not end in .pmdp", "--out")
+    with working("reading the vectors"):
+        found = load_embeddings(vectors, words=names, limit=limit)
+        domain = found.domain(metric.value)
+        every = np.arange(domain.size)
+        problem = Problem(domain, every, distance_loss(domain, every), epsilon)
+    table = optimal(problem, gap, time_limit=time_limit or None, progress=print_progress)
+    table.save(out)
+    kept = float(np.mean([table.row(k)[k] for k in every[:: max(1, domain.size // 1000)]]))
+    rows = [
+        ("words", f"{domain.size:,}"),
+        ("epsilon", f"{epsilon:g} per {domain.unit}, audited {table.audit.epsilon:.6g}"),
+        ("expected distance", table.loss_words),
+        ("drawn as they are", f"{kept:.1%}"),
+        ("texts", f"panda-mdp sanitise {out} FILE -o FILE; the words of a text add up"),
+    ]
+    numbers = {
+        "file": str(out),
+        "words": domain.size,
+        "epsilon": epsilon,
+        "audited_epsilon": table.audit.epsilon,
+        "loss": table.loss,
+        "lower_bound": table.lower_bound,
+        "kept": kept,
+    }
+    show(str(out), rows, json, numbers)
+
+
+@described
+def sanitise(table: Path, text: Path, out: Target, json: Json = None) -> None:
+    """Replace every word of a text file by a draw from a table of words; a line is a text.
+
+    Words and numbers are replaced; those that the table does not have take the row of its unknown
+    word, or of the word in the middle. Blanks and punctuation stay. Prints how many words were
+    drawn as they were, and what the longest line spends; never a word of the text.
+
+    Options:
+        table TABLE: A saved table of words (.pmdp).
+        text FILE: The text, UTF-8.
+        out FILE: Target for the text.
+    """
+    from panda_mdp.base.atomic import atomic_file
+    from panda_mdp.errors import InvalidInputError
+    from panda_mdp.frames.text import Sanitiser, TextSummary
+    from panda_mdp.panda.file import load
+    from panda_mdp.table.mechanism import Mechanism
+
+    mechanism = load(table)
+    if not isinstance(mechanism, Mechanism):
+        raise InvalidInputError(f"{table} is a table of PAnDA; give one that `words` made")
+    sanitiser, summary = Sanitiser(mechanism), TextSummary()
+    with (
+        progress_console().status("drawing") as status,
+        text.open("rb") as stream,
+        atomic_file(out) as target,
+    ):
+        while lines := list(islice(stream, TOGETHER)):
+            try:
+                texts = [line.decode() for line in lines]
+            except UnicodeDecodeError:
+                texts = []
+            if not texts:
+                raise InvalidInputError(f"{text} is not text in UTF-8; convert it first")
+            target.write("".join(sanitiser.texts(texts, summary)).encode())
+            status.update(f"drawing: {summary.words:,} words")
+    typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
+    write_json(
+        json, {name: getattr(summary, name) for name in ("texts", "words", "kept", "unknown")}
+    )

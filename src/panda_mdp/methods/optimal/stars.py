@@ -1,0 +1,198 @@
+"""Peaks at the records: the optimum in closed form, or a bound and a start.
+
+Where every record may be reported, and with E_xy = exp(-epsilon d(x, y)), the table z_xy = s_y E_xy
+is epsilon-mDP for every s >= 0 by the triangle inequality, and its rows sum to 1 where E s = 1.
+Prices m of the rows with (E^T m)_y <= r_y, r_y = sum_x p_x c_xy E_xy, and m_x <= u_x, the least
+p_x c_xy of an output other than x, bound every table from below by sum m (`Prices`). With
+equality in the first both are r^T E^-1 1: the table is optimal. In between a set of records keeps
+its peaks and the others pay u: that linear program of K unknowns is solved by exchanging records
+between the two sets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.factored import RATE_BITS, REACH_SHIFT, WEIGHT_BITS, FactoredRows, lattice
+from panda_mdp.errors import PrivacyError
+from panda_mdp.methods.certify import Standing
+from panda_mdp.methods.closed_forms import exponential
+from panda_mdp.privacy.audit import lattice_facts
+from panda_mdp.problem import Problem
+from panda_mdp.space.metrics import Euclidean
+from panda_mdp.table.bound import Prices, Proved
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import release
+
+MOST_RECORDS, MOST_PLANE = 12_000, 1_000
+"""Of which a K x K matrix is factorised; in a plane, where peaks alone are rarely best."""
+EXCHANGES = 12
+"""Rounds of the exchange of records between the two sets."""
+LEAST_FACTORED = 1 << 20
+"""Entries from which a table is held in factors where it can be."""
+NATS = (2e-6, 6e-5, 2e-3)
+"""What rounding may cost two records, in nats, in the order in which it is tried."""
+LEAST_SHARE = 2.0**-14
+"""Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
+
+
+def has_peaks(problem: Problem) -> bool:
+    """Whether every record may be reported, of not too many."""
+    records, size = problem.reports.records, problem.size
+    if records is None or len(records) != size or size > MOST_RECORDS:
+        return False
+    return problem.domain.plane is None or size <= MOST_PLANE
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One set of records that keep their peaks, and what follows."""
+
+    shares: FloatArray
+    """(K,) s, 0 where a record has no peak."""
+    prices: FloatArray
+    """(K,) m."""
+    missing: FloatArray
+    """(K,) 1 - E s: what a row lacks."""
+
+
+class Stars:
+    """The linear program of peaks and prices of one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        records = np.asarray(problem.reports.records)
+        order = np.argsort(records)
+        self.columns = order
+        """The column of every record."""
+        self.decay = np.exp(-problem.epsilon * problem.domain.distances())
+        cost = problem.weighted_loss[:, order]
+        self.worth = np.einsum("xy,xy->y", cost, self.decay)
+        others = cost + np.where(np.eye(problem.size, dtype=bool), np.inf, 0.0)
+        self.least = others.min(axis=1)
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """From all peaks on, while a record has to change sides; the first is the closed form."""
+        size = self.problem.size
+        peaks = np.ones(size, dtype=bool)
+        seen = set()
+        for _ in range(EXCHANGES):
+            found = self.at(peaks)
+            yield found
+            slack = self.worth - self.decay.T @ found.prices
+            tiny = 1e-9 * self.least.mean()
+            leave = peaks & ((found.prices > self.least + tiny) | (found.shares < -1e-9))
+            enter = ~peaks & ((found.missing < -1e-9) | (slack < -tiny))
+            peaks = (peaks & ~leave) | enter
+            key = peaks.tobytes()
+            if not (leave.any() or enter.any()) or key in seen or not peaks.any():
+                return
+            seen.add(key)
+
+    def at(self, peaks: BoolArray) -> Exchange:
+        """Shares and prices where just these records have peaks."""
+        size = self.problem.size
+        shares, prices = np.zeros(size), self.least.copy()
+        inside = self.decay[np.ix_(peaks, peaks)]
+        owed = self.worth[peaks] - self.least[~peaks] @ self.decay[np.ix_(~peaks, peaks)]
+        both = np.stack([np.ones(len(inside)), owed], axis=1)
+        try:
+            found = scipy.linalg.cho_solve(scipy.linalg.cho_factor(inside), both)
+        except scipy.linalg.LinAlgError:
+            found = np.linalg.lstsq(inside, both, rcond=None)[0]
+        shares[peaks], prices[peaks] = found.T
+        return Exchange(shares, prices, 1 - self.decay @ shares)
+
+    def table(self, found: Exchange) -> FloatArray:
+        """Nearly private rows, K x m, that sum to 1: peaks, and what is missing at the nearest
+        other record."""
+        z = self.decay * np.maximum(found.shares, 0.0)
+        sums = z.sum(axis=1, keepdims=True)
+        z /= np.maximum(sums, 1.0)
+        apart = np.where(np.eye(len(z), dtype=bool), 0.0, self.decay)
+        z[np.arange(len(z)), apart.argmax(axis=1)] += 1 - z.sum(axis=1)
+        out = np.empty_like(z)
+        out[:, self.columns] = z
+        return out
+
+    def released(self, found: Exchange) -> Mechanism | None:
+        """The closed form as a mechanism; None where a share is negative or rounding costs too
+        much."""
+        if found.shares.min() < 0:
+            return None
+        problem = self.problem
+        euclidean = isinstance(problem.domain.metric, Euclidean)
+        if euclidean and problem.loss.size >= LEAST_FACTORED:
+            return factored(problem)
+        matrix = np.empty_like(self.decay)
+        matrix[:, self.columns] = self.decay * found.shares
+        return release(problem, matrix, method="optimal")
+
+
+def factored(problem: Problem) -> Mechanism | None:
+    """Peaks that fill all rows, as integers in factors; None where they do not, or where rounding
+    costs too much.
+
+    They fall at a rate so much below epsilon that what rounding costs fits in between, by the
+    audit.
+    """
+    start = time.perf_counter()
+    records = np.asarray(problem.reports.records)
+    points, bits = lattice(problem.domain.metric.embedding)
+    for nats in NATS:
+        rate = lattice_rate(problem, points, bits, nats)
+        if rate < 1:
+            return None
+        reach = (REACH_SHIFT << RATE_BITS) // rate
+        bare = FactoredRows.stars(points, bits, rate, np.ones(len(points), dtype=np.int64))
+        ticks = np.minimum(bare.ticks(bare.squares(np.arange(len(points)))), reach)
+        falls = np.exp(-math.log(2) * 2.0**-RATE_BITS * rate * ticks)
+        shares = scipy.linalg.solve(falls, np.ones(len(falls)), assume_a="pos")
+        if shares.min() < -LEAST_SHARE:
+            return None
+        shares = np.maximum(shares, LEAST_SHARE)
+        # Rounding of integers is down, so that no row exceeds the whole.
+        scale = (1 - 1e-12) / float((falls @ shares).max())
+        weights = np.floor(shares * scale * (1 << WEIGHT_BITS)).astype(np.int64)
+        every = np.arange(len(points) + 1)
+        rows = FactoredRows(
+            points, bits, rate, reach, len(points), every[:-1], weights[records], every, records
+        )
+        with contextlib.suppress(PrivacyError):
+            made = Mechanism(problem, rows, "optimal")
+            return made.with_facts(stages=(("factors", time.perf_counter() - start),))
+    return None
+
+
+def lattice_rate(problem: Problem, points: IntArray, bits: int, nats: float) -> int:
+    """The largest rate, in 2^-40 halvings per unit of the lattice, that leaves `nats` of what the
+    nearest two records may differ by."""
+    unit, (nearest, astray) = 2.0**-bits, lattice_facts(problem.domain, points, bits)
+    room = (problem.epsilon * nearest - nats) / (nearest + 2 * astray + unit)
+    return int(room * unit / math.log(2) * (1 << RATE_BITS))
+
+
+def open_with_stars(problem: Problem, standing: Standing) -> FloatArray | None:
+    """Raise the bound and offer the closed form, where there is one; a table to start from where
+    that is not the end."""
+    with standing.stage("stars"):
+        stars = Stars(problem)
+        best: Exchange | None = None
+        for k, found in enumerate(stars.exchanges()):
+            proof = Proved(problem, Prices(found.prices))
+            if proof.value > standing.bound:
+                standing.raise_bound(proof.value, proof=proof)
+                best = found
+            if k == 0:
+                standing.offer(stars.released(found) or exponential(problem))
+            if standing.missing(standing.value) <= 0 or standing.late():
+                break
+    return None if best is None else stars.table(best)

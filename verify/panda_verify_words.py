@@ -1,0 +1,89 @@
+"""Rows that are computed from vectors, and bounds by stars, for panda_verify.py (docs/words.md).
+
+A row is a sum of shapes: v M / 2^e rounded down, M / 2^(31 + e) nearly 2^(-rate t / 2^40), t the
+whole, cut off distance on a lattice to the nearest centre. All of it is whole numbers here, and all
+pairs of rows are compared as those of any other table: no argument about shapes is relied on.
+
+A bound by stars is sum_x m_x for prices m of the rows. With a_x = cost_xy - m_x, not negative but
+for the centre k of output y, and e_x at most exp(-epsilon d(x, k)), every private table has
+sum_x a_x z_xy >= z_ky (a_k + sum over x other than k of a_x e_x), as z_xy >= e_x z_ky. Where the
+bracket is not negative for any y, no table loses less, since rows sum to 1.
+"""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+from operator import mul, sub
+
+from panda_verify import Q, TOTAL, dyadic, exponential, need, number, prove, rows
+
+def adapt(table, k, m):
+    if "factored" in table.claims and table.rows is None:
+        table.rows = [*shaped(table, k, m)]
+    if "bound_prices" in table.parts:
+        table.take("bound_prices", k)
+        table.bound = star_bound
+    return prove
+
+def powers(count, digits):  # floor(2^31 2^(-i / 2^digits)) for all i < count, by 120 bits
+    root, power = 1 << 119, 1 << 120
+    for _ in range(digits):
+        root = math.isqrt(root << 120)
+    for _ in range(count):
+        yield power >> 89
+        power = power * root >> 120
+
+def shaped(table, k, m):
+    """Rows of shapes over a lattice: v M / 2^e of every shape, rounded down; the largest entry of a
+    row takes what is missing to 2^62. docs/format.md has the law."""
+    need(table.kind == "euclidean", "shapes over a lattice need vectors")
+    law = table.claims["factored"]
+    need({*law} == {"unit_bits", "rate", "reach"}, "another law of shapes")
+    bits, rate, reach = (number(law[a], -400) for a in ("unit_bits", "rate", "reach"))
+    outputs = table.take("shape_outputs", None)
+    weights = table.take("shape_weights", len(outputs))
+    starts = table.take("shape_starts", len(outputs) + 1)
+    centres = table.take("shape_centres", None)
+    good = rate > 0 and reach > 0 and rate * reach >> 40 <= 40 and abs(bits) <= 400 and outputs
+    good = good and starts[0] == 0 and starts[-1] == len(centres) and [*starts] == sorted(starts)
+    good = good and [*outputs] == sorted(outputs) and {*outputs} <= {*range(m)}
+    good = good and {*centres} <= {*range(k)} and all(1 <= v <= 1 << 31 for v in weights)
+    need(good, "the shapes do not fit together")
+    vectors, scale = table.values["vectors"], Fraction(2) ** bits
+    points = rows([round(Fraction(v) * scale) for v in vectors], len(vectors) // k)
+    first, second, third = [*powers(1 << 14, 14)], [*powers(1 << 13, 27)], [*powers(1 << 13, 40)]
+    for point in points:
+        row, ticks = [0] * m, []
+        for other in points:
+            steps = [*map(sub, point, other)]
+            square = sum(map(mul, steps, steps))
+            root = math.isqrt(square)
+            ticks.append(min(reach, root + (root * root < square)))
+        for y, v, (start, end) in zip(outputs, weights, pairwise(starts)):
+            steps = rate * min((ticks[c] for c in centres[start:end]), default=0)
+            part = steps & ((1 << 40) - 1)
+            factor = first[part >> 26] * second[part >> 13 & 8191] >> 31
+            row[y] += v * (factor * third[part & 8191] >> 31) >> (steps >> 40)
+        row[row.index(max(row))] += TOTAL - sum(row)
+        yield row
+
+def star_bound(table, metric, costs):
+    """sum_x m_x of prices m, lowered until the stars prove it: no m_x exceeds a cost_xy but of the
+    outputs whose centre x is, and no m_k what it may by the module's head."""
+    (n, e), size, m = dyadic(table.epsilon), table.size, len(costs[0])
+    centres = table.values.get("outputs")
+    if centres is None:
+        need(table.loss is not None, "stars of outputs that are no records need losses")
+        centres = [min(range(size), key=lambda x: table.loss[x * m + y]) for y in range(m)]
+    least = []
+    for x, price in enumerate(map(Fraction, table.values["bound_prices"])):
+        least.append(min([price, *(c for c, k in zip(costs[x], centres) if k != x)]))
+    most = [*least]
+    for y, k in enumerate(centres):
+        total = costs[k][y]
+        for x in (x for x in range(size) if x != k):
+            t = metric.exponent(x, k, n, e, above=True)
+            lent = (1 << 2 * Q) // exponential(t, True) if t < 1 << (Q + 10) else 0
+            total += (costs[x][y] - least[x]) * Fraction(lent, 1 << Q)
+        most[k] = min(most[k], total)
+    return sum(most)
