@@ -10,18 +10,28 @@ from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.cli.frame import check_target, progress_console, write_json
-from panda_mdp.cli.options import Json, MaybeFile, NewFile, SnapLimit, described, require
+from panda_mdp.cli.options import (
+    Json,
+    MaybeFile,
+    NewFile,
+    SnapLimit,
+    comma_separated,
+    described,
+    require,
+)
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
+NewStatement = Annotated[Path | None, typer.Option(callback=check_target)]
 LINE_BYTES = 256
 """No place and no index is longer; what is, is refused before anything parses it."""
 PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -53,6 +63,10 @@ def perturb(
     key: Path | None = None,
     budget: float | None = None,
     keep: bool = False,
+    place: list[str] | None = None,
+    column: list[str] | None = None,
+    recipe: Path | None = None,
+    statement: NewStatement = None,
     at_most: float | None = None,
     unit: str | None = None,
     fingerprint: str | None = None,
@@ -70,7 +84,7 @@ def perturb(
 
     Options:
         table TABLE: A saved mechanism (.pmdp).
-        rows FILE: Rows: .csv, .ndjson, .parquet; else standard input.
+        rows FILE: Rows: .csv, .tsv (.gz), .ndjson, .parquet; else standard input.
         out FILE: Target for the rows.
         lat COLUMN: Column of latitudes.
         lon COLUMN: Column of longitudes.
@@ -82,6 +96,11 @@ def perturb(
         key FILE: Repeat draws by this key (panda-mdp key).
         budget NUMBER: The most epsilon of a person in a period.
         keep: Keep the true columns beside the reports.
+        place LAT,LON: Columns of a place, once for each end of a trip; all are accounted together.
+        column NAME=WAY: What becomes of another column: keep, drop, hour, day, week, month, or a
+            number to round to.
+        recipe FILE: Places, person, period and columns from a recipe (TOML).
+        statement FILE: Also write one page of what was done and what it costs (Markdown).
         at_most NUMBER: Refuse a table with a larger epsilon.
         unit WORD: Refuse a table per another unit.
         fingerprint HEX: Refuse a table over another domain.
@@ -105,20 +124,59 @@ def perturb(
     from panda_mdp.frames.files import perturb_file
     from panda_mdp.frames.key import DrawKey
     from panda_mdp.frames.perturb import Columns, Perturber
+    from panda_mdp.frames.recipe import Treatment, read_recipe
+    from panda_mdp.frames.recipe import statement as write_statement
 
+    written = {} if recipe is None else read_recipe(recipe)
+    ways = dict(written.get("columns", {})) | dict(_way(text) for text in column or [])
+    pairs = [tuple(comma_separated(text)) for text in place or []] or written.get("places", [])
+    require(
+        all(len(pair) == 2 for pair in pairs),
+        "a place is two columns: latitude,longitude",
+        "--place",
+    )
+    columns = Columns(
+        lat,
+        lon,
+        record,
+        person or written.get("person"),
+        time or written.get("time"),
+        period or written.get("period"),
+        keep,
+        tuple((str(north), str(east)) for north, east in pairs),
+    )
     perturber = Perturber(
         mechanism,
-        Columns(lat, lon, record, person, time, period, keep),
-        limit=snap_limit,
-        outside=outside.value,
+        columns,
+        limit=float(written.get("snap_limit", snap_limit)),
+        outside=written.get("outside", outside.value),
         key=None if key is None else DrawKey.load(key),
-        budget=budget,
+        budget=budget if budget is not None else written.get("budget"),
     )
+    asked = bool(pairs or ways or recipe)
+    treatment = Treatment(ways)
     with progress_console().status("drawing") as status:
         summary = perturb_file(
-            perturber, rows, out, progress=lambda n: status.update(f"drawing: {n:,} rows")
+            perturber,
+            rows,
+            out,
+            progress=lambda n: status.update(f"drawing: {n:,} rows"),
+            treatment=treatment if asked else None,
         )
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
+    if statement is not None:
+        page = write_statement(summary, columns.drawn, treatment, table.name)
+        with atomic_file(statement) as stream:
+            stream.write(page.encode())
+
+
+def _way(text: str) -> tuple[str, str | float]:
+    """NAME=WAY, where a number is one."""
+    name, _, way = text.partition("=")
+    require(name and way, f"{text!r} is not NAME=WAY", "--column")
+    with suppress(ValueError):
+        return name, float(way)
+    return name, way
 
 
 @described

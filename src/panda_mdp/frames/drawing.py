@@ -180,7 +180,10 @@ class FrameSummary:
     keyed: bool = False
     phased: bool = False
     """Whether PAnDA's Phase I ran before the reports."""
+    places: int = 1
+    """Places of a row, each with a report."""
     rows: int = 0
+    """Rows, or places of rows where there are several."""
     reported: int = 0
     outside: int = 0
     """Rows without a place, beyond the snap limit, or whose record the table does not have."""
@@ -190,6 +193,8 @@ class FrameSummary:
     """Rows that were held back because their person's budget was spent."""
     draws: dict[bytes, int] = field(default_factory=dict)
     """Independent draws of each person in each period, under names that only the key gives."""
+    totals: dict[bytes, int] = field(default_factory=dict)
+    """The same of each person over all periods."""
 
     def __repr__(self) -> str:
         return "FrameSummary(<hidden>; print it)"
@@ -197,7 +202,8 @@ class FrameSummary:
     def add(self, other: FrameSummary) -> None:
         """Take in what became of rows that were drawn elsewhere, of other people or of none."""
         counted = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
-        vars(self).update(vars(other) | counted | {"draws": self.draws | other.draws})
+        people = {name: getattr(self, name) | getattr(other, name) for name in ("draws", "totals")}
+        vars(self).update(vars(other) | counted | people)
 
     def refuse_none(self) -> None:
         """Refuse a result without one report, with a guess at what is wrong."""
@@ -223,9 +229,15 @@ class FrameSummary:
         """The most that one person spent in one period: epsilon times draws, per unit."""
         return self.guarantee.epsilon * self.most
 
+    @property
+    def spent_in_all(self) -> float:
+        """The most that one person spent over all periods, per unit."""
+        return self.guarantee.epsilon * max(self.totals.values(), default=0)
+
     def lines(self) -> list[str]:
         """What happened, for people."""
         unit, shared = self.guarantee.unit, "for every row"
+        what = "rows" if self.places == 1 else f"places ({self.places} in a row)"
         each = f"epsilon {self.guarantee.epsilon:g} {per(unit)}"
         where = "" if self.limit is None else f" beyond {self.limit:g} {unit}"
         spent = (
@@ -236,11 +248,12 @@ class FrameSummary:
             shared = "once for each person, period and place, whose rows share it"
             how = "different places" if self.keyed else "rows, each an independent draw"
             spent = (
-                f"{self.people:,} persons and periods; at most {self.most:,} {how}: "
-                f"up to {self.spent:g} {per(unit)} in all ({each} each)"
+                f"{len(self.totals):,} persons, {self.people:,} persons and periods; at most "
+                f"{self.most:,} {how} in a period: up to {self.spent:g} {per(unit)} in a period, "
+                f"{self.spent_in_all:g} {per(unit)} in all ({each} each)"
             )
         told = (
-            (True, f"{self.reported:,} of {self.rows:,} rows reported"),
+            (True, f"{self.reported:,} of {self.rows:,} {what} reported"),
             (self.outside, f"{self.outside:,} rows not covered{where}"),
             (
                 self.over_budget,
@@ -339,7 +352,13 @@ class Drawer:
         names = [nonce.tobytes() for nonce in nonces]
         selected = self.sampler.shared(records, group, [secret + name for name in names])
         drawn = self.sampler.records(records, words, selected)
+        spent, totals = self.summary.draws, self.summary.totals
+        before = [spent.get(name, 0) for name in names]
         drawn[self._spend(group, names, records)] = HELD
+        whole = self._names.nonces(self.sampler.table, [(who, "in all") for who, _ in pairs])
+        for name, then, person in zip(names, before, whole, strict=True):
+            if more := spent.get(name, 0) - then:
+                totals[person.tobytes()] = totals.get(person.tobytes(), 0) + more
         return drawn
 
     def _spend(self, group: IntArray, names: list[bytes], records: IntArray) -> IntArray:

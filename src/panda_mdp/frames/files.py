@@ -26,6 +26,7 @@ from panda_mdp.base.packages import need
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.perturb import Perturber
+from panda_mdp.frames.recipe import Treatment
 
 ROWS = 1 << 18
 """Rows of a batch: a few tens of MB."""
@@ -54,8 +55,12 @@ def perturb_file(
     summary: FrameSummary | None = None,
     progress: Progress = lambda rows: None,
     rows: int = ROWS,
+    treatment: Treatment | None = None,
 ) -> FrameSummary:
-    """Perturb a file into another of the same format, in the memory of a few batches of `rows`."""
+    """Perturb a file into another of the same format, in the memory of a few batches of `rows`.
+
+    With a `treatment` of the other columns, those that look telling must be spoken of.
+    """
     kind = _kind(source)
     if _kind(target) is not kind:
         raise InvalidInputError(
@@ -73,7 +78,13 @@ def perturb_file(
                 perturber.frame(geopandas.read_parquet(source), tally).to_parquet(raw)
                 return tally
             batches, finish, writer_of = run(perturber, source, rows)
-            made = map(finish, _stream(perturber, batches, tally, progress))
+            stream_of = _stream(perturber, batches, tally, progress)
+            if treatment is not None:
+                if kind is LINES:
+                    raise InvalidInputError("columns of NDJSON are not treated; use CSV or Parquet")
+                treatment.check(_names_of(source), perturber.columns.true)
+                stream_of = _treated(stream_of, treatment)
+            made = map(finish, stream_of)
             if writer_of is None:
                 with _zipped(target, raw) as stream:
                     stream.writelines(made)
@@ -88,6 +99,22 @@ def perturb_file(
             f"{source.name} is damaged or its columns change their type"
         ) from None
     return tally
+
+
+def _names_of(source: Path) -> list[str]:
+    if _kind(source) is CSV:
+        return TextForm.of(source).names
+    from pyarrow import parquet
+
+    return list(parquet.read_schema(source).names)
+
+
+def _treated(batches: Iterator[Any], treatment: Treatment) -> Iterator[Any]:
+    import pyarrow
+
+    for batch in batches:
+        treated = treatment.apply(pyarrow.Table.from_batches([batch]))
+        yield from treated.combine_chunks().to_batches()
 
 
 def _zipped(target: Path, raw: BinaryIO) -> AbstractContextManager[Any]:

@@ -44,11 +44,28 @@ class Columns:
     """hour, day, week or month (UTC) of `time`; without `time` a column that says the period."""
     keep: bool = False
     """Whether the true columns stay beside the reports."""
+    places: tuple[tuple[str, str], ...] = ()
+    """Several pairs of latitude and longitude, instead of `lat` and `lon`: the ends of trips."""
 
     @property
     def true(self) -> list[str]:
         """The columns that hold secrets."""
+        if self.places:
+            return [name for pair in self.places for name in pair]
         return [self.lat, self.lon] if self.record is None else [self.record]
+
+    @property
+    def drawn(self) -> list[tuple[str, ...]]:
+        """The columns of each report of a row."""
+        return list(self.places) if self.places else [tuple(self.true)]
+
+    def reported(self, index: int, name: str) -> str:
+        """What a column of the report of a place is called: after the place's where there are
+        several."""
+        part = {"reported_lat": 0, "reported_lon": 1}.get(name)
+        if not self.places:
+            return name
+        return f"reported_{index + 1}" if part is None else f"reported_{self.places[index][part]}"
 
     @property
     def dropped(self) -> list[str]:
@@ -119,6 +136,8 @@ class Perturber:
             raise InvalidInputError(
                 f"period is {period!r}; with time=... it is one of {', '.join(STEPS)}"
             )
+        if columns.places and columns.record is not None:
+            raise InvalidInputError("places=... and record=... exclude each other")
         if (columns.time or period or self.key or self.budget) and columns.person is None:
             raise InvalidInputError(
                 "periods, keys and budgets are per person; name the person's column: person=..."
@@ -143,6 +162,7 @@ class Perturber:
     def drawer(self, summary: FrameSummary | None = None) -> Drawer:
         """What draws for one pass over the rows."""
         summary = FrameSummary() if summary is None else summary
+        summary.places = len(self.columns.drawn)
         places = self.columns.record is None and self.sampler.mesh is None
         if places or (self.columns.record is not None and self.sampler.domain.values is not None):
             summary.limit = self.limit
@@ -181,7 +201,8 @@ class Perturber:
         """Perturb a frame that is in memory, by narwhals."""
         narwhals = narwhals_of()
         wrapped = narwhals.from_native(frame, eager_only=True)
-        drawn = self._draw(wrapped, drawer)
+        ends = self._draw(wrapped, drawer)
+        drawn = np.min(ends, axis=0)
         if self.outside == "refuse" and (drawn == HELD).any():
             raise BudgetError(
                 "some rows are beyond their person's budget; raise it, or leave them out: "
@@ -196,12 +217,17 @@ class Perturber:
         backend = narwhals.get_native_namespace(wrapped)
         kinds = {str: narwhals.String, int: narwhals.Int64, float: narwhals.Float64}
         fresh = []
-        for name, values in self.sampler.reports(drawn).items():
+        told = (
+            (self.columns.reported(index, name), name, values)
+            for index, end in enumerate(ends)
+            for name, values in self.sampler.reports(end).items()
+        )
+        for column, name, values in told:
             # The type of labels, which an empty column does not tell; open where some are missing.
             types = {type(value) for value in self.sampler.reported[name]}
             kind = kinds.get(types.pop()) if len(types) == 1 else None
             kind = None if kind is None or None in values else kind
-            series = narwhals.new_series(name, values, kind, backend=backend)
+            series = narwhals.new_series(column, values, kind, backend=backend)
             # NaN stands for a missing report; frames that know nulls get those.
             if series.dtype.is_float() and not wrapped.implementation.is_pandas():
                 series = series.fill_nan(None)
@@ -211,16 +237,18 @@ class Perturber:
             result = result.filter((drawn >= 0).tolist())
         return result.to_native()
 
-    def _draw(self, frame: Any, drawer: Drawer) -> IntArray:
+    def _draw(self, frame: Any, drawer: Drawer) -> list[IntArray]:
+        """An output's column for every row, of each place that a row has."""
         columns = self.columns
         for name in columns.read:
             if name not in frame.columns:
                 raise InvalidInputError(
                     f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
                 )
-        for name in self.sampler.reported:
-            if name in frame.columns:
-                raise InvalidInputError(f"there is a column {name!r} already; rename it")
+        for index in range(len(columns.drawn)):
+            for name in self.sampler.reported:
+                if (column := columns.reported(index, name)) in frame.columns:
+                    raise InvalidInputError(f"there is a column {column!r} already; rename it")
         people = None
         if columns.person is not None:
             step, period = "", None
@@ -231,13 +259,16 @@ class Perturber:
                 period = frame[columns.period].to_arrow()
             people = people_of(frame[columns.person].to_arrow(), period, step)
         if columns.record is not None:
-            return drawer.draw(self._records(frame[columns.record]), people)
-        lat, lon = (numbers(frame[name], name) for name in columns.true)
-        records = self.sampler.snapped(lat, lon, self.limit)
-        if len(records) and (records == OUTSIDE).all():
-            exchanged = self.sampler.snapped(lon, lat, self.limit)
-            drawer.summary.swapped += int((exchanged != OUTSIDE).sum())
-        return drawer.draw(records, people)
+            return [drawer.draw(self._records(frame[columns.record]), people)]
+        drawn = []
+        for pair in columns.drawn:
+            lat, lon = (numbers(frame[name], name) for name in pair)
+            records = self.sampler.snapped(lat, lon, self.limit)
+            if len(records) and (records == OUTSIDE).all():
+                exchanged = self.sampler.snapped(lon, lat, self.limit)
+                drawer.summary.swapped += int((exchanged != OUTSIDE).sum())
+            drawn.append(drawer.draw(records, people))
+        return drawn
 
     def _records(self, series: Any) -> IntArray:
         """Records of a column: nearest to its numbers, by their labels, or their indices."""
@@ -308,6 +339,8 @@ def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> A
             "some rows are no points; frame.representative_point() makes points of areas"
         )
     degrees = frame.geometry.to_crs(DEGREES)
+    if perturber.columns.places:
+        raise InvalidInputError("a frame of points has one place a row; name columns of degrees")
     lat, lon = perturber.columns.true
     placed = frame.drop(columns=frame.geometry.name).assign(
         **{lat: degrees.y.to_numpy(), lon: degrees.x.to_numpy()}
@@ -379,6 +412,8 @@ def _spark(perturber: Perturber, df: Any, summary: FrameSummary | None) -> Any:
         StructField(name, kinds.get(np.asarray(values[:1]).dtype.kind, StringType()))
         for name, values in reported.items()
     ]
+    if columns.places:
+        raise InvalidInputError("places=... is for frames in memory and files; use it there")
     kept = [field for field in df.schema.fields if field.name not in columns.dropped]
     return df.mapInArrow(draw, StructType([*kept, *told]))
 
