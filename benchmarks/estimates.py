@@ -115,14 +115,17 @@ def large() -> None:
     shares = rng.dirichlet(np.full(5000, 0.3))
     counts = rng.multinomial(1_000_000, shares @ table.matrix)
     reports = rng.permutation(np.repeat(outputs, counts))
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     found = pm.estimate(reports, table)
-    seconds = time.perf_counter() - start
+    seconds, used = time.perf_counter() - start, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     _, zones = zone_matrix(None, domain)
     off = np.abs(found.share[0] - shares @ zones).max()
-    print(f"1,000,000 reports, 5,000 places, {len(found.zones)} zones: {seconds:.1f} s, peak "
-          f"{peak:.0f} MB (table alone {before:.0f} MB), largest error {off:.4f}")  # fmt: skip
+    print(
+        f"1,000,000 reports, 5,000 places, {len(found.zones)} zones: {seconds:.1f} s by the clock,"
+    )
+    print(f"{used:.1f} s of processors, peak {peak:.0f} MB (table alone {before:.0f} MB)")
+    print(f"largest error of a share {off:.4f}")
 
 
 def main() -> None:

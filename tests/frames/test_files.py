@@ -135,7 +135,9 @@ def test_the_command_line_perturbs_files(mechanism, tmp_path):
     for name in ("one.csv", "two.csv"):
         result = call(*arguments, "-o", tmp_path / name)
         assert result.exit_code == 0, result.output
-        assert "at most 2 different places: up to 4 per km" in " ".join(result.stdout.split())
+        assert "at most 2 different places in a period: up to 4 per km" in " ".join(
+            result.stdout.split()
+        )
     # A retry with the same key draws the same.
     assert (tmp_path / "one.csv").read_text() == (tmp_path / "two.csv").read_text()
     assert call("key", tmp_path / "k.key").exit_code == 2

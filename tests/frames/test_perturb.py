@@ -287,7 +287,7 @@ def test_budgets_hold_across_batches(mechanism):
 def test_the_summary_says_what_was_spent_and_its_repr_nothing(mechanism):
     summary = pm.FrameSummary()
     pm.perturb(pd.DataFrame(ROWS), mechanism, pm.Columns(person="user"), summary=summary)
-    assert "at most 3 rows, each an independent draw: up to 6 per km" in str(summary)
+    assert "at most 3 rows, each an independent draw in a period: up to 6 per km" in str(summary)
     assert "epsilon (d + 1 km)" in str(summary)
     assert repr(summary) == "FrameSummary(<hidden>; print it)"
     summary = pm.FrameSummary()
@@ -295,7 +295,9 @@ def test_the_summary_says_what_was_spent_and_its_repr_nothing(mechanism):
     assert "a person in n rows spends n times that" in str(summary)
     summary = pm.FrameSummary()
     pm.perturb(pd.DataFrame(ROWS), mechanism, pm.Columns(person="user"), key=KEY, summary=summary)
-    assert "2 persons and periods; at most 2 different places: up to 4 per km" in str(summary)
+    assert "2 persons and periods; at most 2 different places in a period: up to 4 per km" in str(
+        summary
+    )
     assert "whoever lacks the key" in str(summary)
 
 

@@ -141,8 +141,8 @@ generator:
 {drawn}
 
 One report has epsilon {each.epsilon:g} {per(unit)} and delta {each.delta:g}:
-whoever sees it, whatever they knew before, can raise the odds between two places d {unit} apart by a factor of at most
-e^({each.epsilon:g} d). {whole}
+whoever sees it, whatever they knew before, can raise the odds between two places
+d {unit} apart by a factor of at most e^({each.epsilon:g} d). {whole}
 
 {told}
 
