@@ -1,4 +1,4 @@
-"""A server sets the snap limit to 10 m and learns by silence who is near a record.
+"""A server learns by silence who is near: a signed box of 20 m, and an area with places outside.
 
 python benchmarks/attacks/snap_oracle.py
 """
@@ -8,31 +8,45 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from stage import KM, client, rogue
+import numpy as np
+from stage import KM, Standin, client, rogue
 
+import panda_mdp as pm
 from panda_mdp.errors import PandaError
+
+AWAY_KM = (0.0, 0.005, 0.03, 0.3, 3.0, 300.0)
+
+
+def boxed(folder: Path, side_km: float) -> Standin:
+    """A signed table over twelve places in a small box."""
+    rng = np.random.default_rng(0)
+    lat, lon = (at + side_km * KM * rng.random(12) for at in (41.9, 12.5))
+    domain, outputs = pm.Domain.from_points(lat, lon), np.array([1, 5, 9])
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 0.05)
+    table = pm.compact(pm.exponential(problem))
+    return Standin(table.save(folder / f"{side_km}.pmdp"), table)
 
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp())
-    server = rogue(folder)
-    honest = server.deployment
-    server.deployment = lambda name: honest(name).model_copy(update={"snap_km": 0.01})  # type: ignore[method-assign]
-    domain = server.table.domain
-    heard = []
-    for number, metres in enumerate((0, 5, 20, 100, 300)):
-        before = len(server.reports)
-        with client(server, folder / str(number)) as user:
-            try:
-                plan = user.plan("table")
-                place = plan.place(float(domain.lat[0]) + metres / 1000 * KM, float(domain.lon[0]))
-                user.report(plan, place)
-            except PandaError as error:
-                print(f"  {metres} m: {type(error).__name__}")
-        heard.append((metres, len(server.reports) > before))
-    print("reports by metres from the record:", heard)
-    told = len({spoke for _, spoke in heard}) > 1
-    print("silence tells who is within 10 m:", told)
+    for name, server in {
+        "a box of 20 m": boxed(folder, 0.02),
+        "a city of 2 km": rogue(folder),
+    }.items():
+        domain, heard = server.table.problem.domain, []
+        north = int(np.argmax(domain.lat))
+        for number, away_km in enumerate(AWAY_KM):
+            before = len(server.reports)
+            with client(server, folder / f"{name} {number}") as user:
+                try:
+                    plan = user.plan("table")
+                    lat = float(domain.lat[north]) + away_km * KM
+                    user.report(plan, plan.place(lat, float(domain.lon[north])))
+                except PandaError as error:
+                    print(f"  {name}, {away_km:g} km: {type(error).__name__}")
+            heard.append(len(server.reports) > before)
+        print(f"{name}: reports by distance {dict(zip(AWAY_KM, heard, strict=True))}")
+        print("silence tells who is near:", len(set(heard)) > 1)
 
 
 if __name__ == "__main__":

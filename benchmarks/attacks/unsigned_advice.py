@@ -14,7 +14,6 @@ from stage import client, give, rogue
 from panda_mdp.errors import PandaError
 
 CHANGES: tuple[dict[str, Any], ...] = (
-    {"snap_km": 0.01},
     {"period_s": 1},
     {"reports_per_period": 1_000_000},
     {"version": 77},

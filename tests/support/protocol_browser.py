@@ -190,7 +190,6 @@ def open_site(folder: Path) -> Iterator[Site]:
                 "kind": "table",
                 "name": "city",
                 "table": {"name": "city", "version": 1},
-                "snap_km": 0.5,
                 "period_s": 86_400,
                 "reports_per_period": 3,
                 **NOTICE,

@@ -83,7 +83,7 @@ def target(admin: str, reporter: str, table: bytes) -> Target:
         Route("POST", f"{base}/paper/rounds", admin, {"closes_at_users": 3}, small),
         Route("POST", "/v1/tokens", admin, {"role": "reporter", "count": 1}, small),
         Route("POST", "/v1/domains", admin, {"name": "d", "kind": "haversine", **place}, large),
-        Route("POST", base, admin, deploy | {"snap_km": 0.5}, large),
+        Route("POST", base, admin, deploy | {"period_s": 3600}, large),
         Route("POST", base, admin, anchors, large),
         Route("PATCH", f"{base}/main", admin, {"table": {"name": "city", "version": 1}}, small),
     )

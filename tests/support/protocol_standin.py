@@ -53,7 +53,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Fault = Callable[[httpx.Request], httpx.Response | None]
 
 
-UNSIGNED: dict[str, Any] = {"statement": "{}", "signature": "A" * 88}
+UNSIGNED: dict[str, Any] = {"reports_per_period": 1_000, "statement": "{}", "signature": "A" * 88}
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,6 @@ class Standin:
             "name": name,
             "version": self.version,
             "open": True,
-            "snap_km": 0.5,
             "created": NOW,
             **UNSIGNED,
         }
@@ -395,7 +394,6 @@ def anchors_deployment(
         name="anchors",
         version=1,
         open=True,
-        snap_km=0.5,
         created=NOW,
         **UNSIGNED,
         domain="city",

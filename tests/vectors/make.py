@@ -7,6 +7,7 @@
 | city.pmdp | a compact table: 280 places, 12 outputs, two blocks of rows |
 | table.json | the same, decoded: order, outputs, places, every row as decimal strings |
 | draws.json | random words and the output that they draw from a row |
+| areas.json | places, the area that they span, and what stands in it for places outside |
 | snapping.json | places, and the record that they snap to, or that they are refused |
 | distances.json | pairs of places and their distance in km |
 | signing.json | a key, signed tables and rows, and signatures that must be refused |
@@ -46,9 +47,11 @@ from panda_mdp.protocol.messages.signing import (
     signed_bytes,
     statement_bytes,
 )
+from panda_mdp.space.area import Area
 
 HERE = Path(__file__).parent
 RELATIVE_ERROR = 1e-12
+STEPS = [(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (3, 4), (-7, 2), (20, -30)]
 
 
 def main() -> None:
@@ -75,6 +78,7 @@ def main() -> None:
     )
     write("draws.json", {"rule": "u = word mod 2^62", "draws": draws(weights, outputs)})
     write("snapping.json", {"relative_error": RELATIVE_ERROR, "sets": snapping(domain)})
+    write("areas.json", {"sets": areas(domain)})
     write("distances.json", {"relative_error": RELATIVE_ERROR, "pairs": distances()})
     write("signing.json", signing(hashlib.sha256(data).hexdigest(), len(data), domain, weights))
     write("statement.json", statement(hashlib.sha256(data).hexdigest(), domain, table.epsilon))
@@ -188,6 +192,22 @@ def snapping(domain: pm.Domain) -> list[dict[str, Any]]:
         ),
         snaps("no places", grid, [(90.5, 9.0, 50.0), (45.0, -180.5, 50.0), (45.0, 360.5, 50.0)]),
     ]
+
+
+def areas(domain: pm.Domain) -> list[dict[str, Any]]:
+    """The area of places, its size and holes, and the points that stand for places outside."""
+    box = pm.Domain.from_points([45.0, 45.0, 45.1, 45.1], [9.0, 9.1, 9.1, 9.0])
+    made, names = [], ("lat", "lon", "to_lat", "to_lon")
+    for places in (domain, box):
+        area, lat, lon = Area.around(places.lat, places.lon), places.lat, places.lon
+        asked = [
+            *((float(lat.mean()) + 0.05 * dy, float(lon.mean()) + 0.05 * dx) for dx, dy in STEPS),
+            *((90.0, 0.0), (0.0, 0.0), (-41.9, -167.4), (48.8, 2.3)),
+        ]
+        cases = [dict(zip(names, (*place, *area.clamp(*place)), strict=True)) for place in asked]
+        found = {"size_km2": area.size_km2, "hole_km": area.hole_km(lat, lon), "cases": cases}
+        made.append({"lat": lat.tolist(), "lon": lon.tolist(), **found})
+    return made
 
 
 def snaps(name: str, domain: pm.Domain, places: list[tuple[float, float, float]]) -> dict[str, Any]:
@@ -316,7 +336,6 @@ def statement(sha256: str, domain: pm.Domain, epsilon: float) -> dict[str, Any]:
         domain=domain.fingerprint,
         epsilon=epsilon,
         delta=0.0,
-        snap_km=0.5,
         period_s=86_400,
         reports_per_period=3,
         collector="Ufficio mobilità",

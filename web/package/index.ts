@@ -4,6 +4,7 @@ export { Api, ApiError, type Deployment, type Streets, type TableInfo } from "..
 export {
   audit, auditRecord, type AuditResult, decodeAll, type OwnAudit, type Weights,
 } from "../src/core/audit";
+export { Area } from "../src/core/area";
 export { canonicalJson, sha256 } from "../src/core/bytes";
 export {
   BudgetError, FormatError, LedgerError, PandaError, PrivacyError, SignatureError, SnapError,
@@ -18,7 +19,7 @@ export { PandaTable } from "../src/core/panda";
 export { type Checks, checksOf, type Plan } from "../src/core/plan";
 export { choose, draw, shares } from "../src/core/sampler";
 export { keyId, type KeySheet, type OperatorKey, pythonRepr, type SignedTable, tableBytes, verify, verifyAny } from "../src/core/signing";
-export { nearest, snap, type Snap } from "../src/core/snap";
+export { nearest, type Snap } from "../src/core/snap";
 export { readStatement, type Statement, statementBytes } from "../src/core/statement";
 export { type Answer, type Outcome, Survey, type SurveyOptions } from "../src/core/survey";
 export { CompactTable } from "../src/core/table";

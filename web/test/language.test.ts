@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { afterEach, expect, test } from "vitest";
 import { ApiError } from "../src/core/api";
-import { PandaError, SnapError } from "../src/core/errors";
+import { PandaError, PrivacyError } from "../src/core/errors";
 import { distanceWords, epsilonWords, factorWords, percentWords, spanWords } from "../src/core/words";
 import { language, LANGUAGES, problem, setLanguage, startLanguage, words } from "../src/words";
 import { en } from "../src/words/en";
@@ -73,10 +73,10 @@ test("numbers and spans are written as the language writes them", () => {
 });
 
 test("errors are said in the language, and the server's by their code", () => {
-  const beyond = new SnapError("beyond", 1);
-  expect(beyond.message).toContain("more than the limit of 1 km");
+  const holes = new PrivacyError("holes", 40, 10);
+  expect(holes.message).toContain("points 40 km from all of its places");
   setLanguage("it");
-  expect(problem(beyond).message).toContain("oltre il limite di 1 km");
+  expect(problem(holes).message).toContain("punti a 40 km da tutti");
   expect(problem(new ApiError(409, "round_closed", "this deployment is closed")).message)
     .toBe(words().codes.round_closed);
   // A code that this page does not know is said as the server says it.

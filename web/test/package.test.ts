@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { sha256 } from "../src/core/bytes";
+import { headBytes, leafHash, rootOf } from "../src/core/log";
 import { keyId, tableBytes } from "../src/core/signing";
 import { statementBytes } from "../src/core/statement";
 import { CompactTable } from "../src/core/table";
@@ -50,7 +51,7 @@ test("the installed package agrees with the library's vectors", async () => {
   const checked = await run(`
     import { readFileSync } from "node:fs";
     import { createRequire } from "node:module";
-    import { choose, CompactTable, EverywhereTable, Haversine, PandaTable, haversineKm, sha256, snap, tableBytes, verify } from "panda-mdp-core";
+    import { choose, CompactTable, EverywhereTable, Haversine, PandaTable, haversineKm, sha256, nearest, tableBytes, verify } from "panda-mdp-core";
     const at = createRequire(import.meta.url).resolve("panda-mdp-core").replace("dist/index.js", "vectors/");
     const read = (name) => JSON.parse(readFileSync(at + name, "utf8"));
     const file = new Uint8Array(readFileSync(at + "city.pmdp"));
@@ -70,7 +71,10 @@ test("the installed package agrees with the library's vectors", async () => {
       const metric = new Haversine(Float64Array.from(lat), Float64Array.from(lon));
       for (const c of cases) {
         let found = null;
-        try { found = snap(metric, c.lat, c.lon, c.limit_km).record; } catch { /* refused */ }
+        try {
+          const near = nearest(metric, c.lat, c.lon);
+          found = near.km <= c.limit_km ? near.record : null;
+        } catch { /* no place */ }
         if (found !== c.record) throw new Error("snap");
         snaps++;
       }
@@ -123,7 +127,7 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
     audited_epsilon: table.epsilon, loss: 0, lower_bound: null, gap: null, loss_cost: 0,
     signature: await sign(tableBytes(fields)), key_id: key.id, created: "", streets: null,
   };
-  const said = { name: "main", kind: "table", version: 1, snap_km: 0.5, period_s: 86_400, reports_per_period: 9 };
+  const said = { name: "main", kind: "table", version: 1, period_s: 86_400, reports_per_period: 9 };
   const statement = JSON.stringify({
     ...said, statement: "panda-mdp deployment 1", issued: 1, metric: "haversine", unit: "km",
     domain: info.domain, epsilon: table.epsilon, delta: 0, table_sha256: info.sha256,
@@ -132,6 +136,10 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
     ...said, open: true, created: "", statement, signature: await sign(await statementBytes("main", statement)),
     guarantee: { epsilon: table.epsilon, delta: 0, unit: "km" }, table: info,
   };
+  const entries = [tableBytes(fields), await statementBytes("main", statement)];
+  const leaves = await Promise.all(entries.map(leafHash));
+  const unsigned = { size: 2, root: await rootOf(leaves), at: 1, signature: "" };
+  const head = { ...unsigned, signature: await sign(headBytes(unsigned)) };
   const posted: { id: string; output: number }[] = [];
   const server = createServer((request, response) => {
     const answer = (body: unknown, status = 200) => {
@@ -146,7 +154,7 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
       });
     } else if (request.url === "/v1") answer({ version: "0", key });
     else if (request.url === "/v1/deployments") answer({ deployments: [deployment] });
-    else if (request.url === "/v1/log") answer({ error: { code: "not_found", message: "none" } }, 404);
+    else if (request.url === "/v1/log") answer({ head, leaves });
     else response.end(file);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -172,11 +180,11 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
       const sent = await survey.report(${lat[100]}, ${lon[100]}, "pmt_x");
       const again = await survey.report(${lat[100]}, ${lon[100]}, "pmt_x");
       const over = await ask(await open(at(${lat[200]}, ${lon[200]}))).catch((error) => error);
-      const far = await ask(await open(at(0, 0))).catch((error) => error);
+      const far = await survey.report(0, 0, "pmt_x").catch((error) => error);
       const wrong = await Survey.open("http://127.0.0.1:${port}", { key: "0", store, factory }).catch((e) => e.name);
       console.log(JSON.stringify({
         coords: one.coords, same: JSON.stringify(one.coords) === JSON.stringify(two.coords), spent, sent, again,
-        over: [over.code, over.message], far: [far.code, far.message], wrong, accuracy: survey.accuracyKm,
+        over: [over.code, over.message], far: far.problem, wrong, accuracy: survey.accuracyKm,
       }));
     `) as Record<string, any>;
     const outputs = Array.from(table.outputs, (k) => `${lat[k]} ${lon[k]}`);
@@ -188,9 +196,10 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
     expect(found.sent).toMatchObject({ state: "accepted", answer: { output: posted[0].output } });
     expect(found.again).toEqual({ state: "accepted", answer: null });
     expect(posted).toHaveLength(1);
-    expect(Object.keys(posted[0]).sort()).toEqual(["id", "output"]);
+    expect(Object.keys(posted[0]).sort()).toEqual(["id", "output", "table"]);
     expect(found.over).toEqual([2, expect.stringContaining("epsilon 8 of 9 is spent")]);
-    expect(found.far[1]).toContain("limit of 1 km");
+    // From the other side of the earth it is the budget that ends it, and not the distance.
+    expect(found.far).toBe("periodSpent");
     expect(found.wrong).toBe("KeyChangedError");
   } finally {
     server.close();

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
+import { Area } from "../src/core/area";
 import { SnapError } from "../src/core/errors";
 import { Haversine, haversineKm } from "../src/core/metric";
-import { snap } from "../src/core/snap";
+import { checkPlace, nearest } from "../src/core/snap";
 import { vectors } from "./vectors";
 
 interface Case {
@@ -23,22 +24,39 @@ test.each(snapping.sets)("snapping is Python's: $name", ({ lat, lon, cases }) =>
   const metric = new Haversine(Float64Array.from(lat), Float64Array.from(lon));
   for (const place of cases) {
     if (place.record === null || place.km === null) {
-      expect(() => snap(metric, place.lat, place.lon, place.limit_km)).toThrow(SnapError);
+      const far = () => nearest(metric, place.lat, place.lon).km;
+      if (place.lat > 90 || place.lon < -180 || place.lon > 360) expect(far).toThrow(SnapError);
+      else expect(far()).toBeGreaterThan(place.limit_km);
       continue;
     }
-    const found = snap(metric, place.lat, place.lon, place.limit_km);
+    const found = nearest(metric, place.lat, place.lon);
     expect(found.record).toBe(place.record);
     expect(Math.abs(found.km - place.km)).toBeLessThanOrEqual(snapping.relative_error * place.km);
   }
 });
 
-test("a refusal names neither the place nor its distance", () => {
-  const metric = new Haversine(Float64Array.of(45), Float64Array.of(9));
-  try {
-    snap(metric, 47.123, 11.456, 0.5);
-    expect.unreachable();
-  } catch (error) {
-    expect(String(error)).not.toMatch(/47|11\.4|2\d\d/);
+test("a refusal names no place", () => {
+  expect(() => checkPlace(97.123, 11.456)).toThrow(/^(?!.*(97|11\.4)).*$/);
+});
+
+interface Areas {
+  lat: number[];
+  lon: number[];
+  size_km2: number;
+  hole_km: number;
+  cases: { lat: number; lon: number; to_lat: number; to_lon: number }[];
+}
+
+test("areas, their holes and the nearest points of them are Python's", () => {
+  for (const { lat, lon, size_km2, hole_km, cases } of vectors<{ sets: Areas[] }>("areas.json").sets) {
+    const metric = new Haversine(Float64Array.from(lat), Float64Array.from(lon));
+    const area = Area.around(metric);
+    expect(area.size).toBeCloseTo(size_km2, 6);
+    expect(area.hole(metric)).toBeCloseTo(hole_km, 6);
+    for (const { to_lat, to_lon, ...place } of cases) {
+      const found = area.clamp(place);
+      expect(haversineKm(found.lat, found.lon, to_lat, to_lon)).toBeLessThan(1e-6);
+    }
   }
 });
 

@@ -1,3 +1,4 @@
+import { headBytes, leafHash, type Log, rootOf } from "../src/core/log";
 import { IDBFactory } from "fake-indexeddb";
 import { beforeAll, beforeEach, expect, test, vi } from "vitest";
 import { openSession } from "../src/core/session";
@@ -19,7 +20,13 @@ const store = {
   getItem: (name: string) => kept.get(name) ?? null,
   setItem: (name: string, value: string) => void kept.set(name, value),
 };
-const api = { tableFile: async () => file, log: async () => null, server: "here" } as unknown as Api;
+/** What was published so far, as the log has it. */
+let leaves: string[] = [];
+async function publicLog(): Promise<Log> {
+  const head = { size: leaves.length, root: await rootOf(leaves), at: 1, signature: "" };
+  return { head: { ...head, signature: await sign(headBytes(head)) }, leaves };
+}
+const api = { tableFile: async () => file, log: publicLog, server: "here" } as unknown as Api;
 let secret: CryptoKey;
 let key: OperatorKey;
 let info: TableInfo;
@@ -44,11 +51,14 @@ beforeAll(async () => {
   stated = {
     statement: "panda-mdp deployment 1", name: "main", kind: "table", version: 1, issued: 100,
     metric: "haversine", unit: "km", domain: info.domain, epsilon: table.epsilon, delta: 0,
-    snap_km: 0.5, period_s: 86_400, reports_per_period: 3, table_sha256: info.sha256,
+    period_s: 86_400, reports_per_period: 3, table_sha256: info.sha256,
   };
 });
 
-beforeEach(() => kept.clear());
+beforeEach(() => {
+  kept.clear();
+  leaves = [];
+});
 
 /** A deployment as its server describes it, with what its operator signed. */
 async function described(
@@ -57,8 +67,10 @@ async function described(
   const table = { ...info, ...changes.info };
   const signed = { ...stated, ...changes.stated };
   const text = JSON.stringify(signed);
+  const entries = [tableBytes(table), await statementBytes("main", text)];
+  leaves = [...new Set([...leaves, ...(await Promise.all(entries.map(leafHash)))])];
   return {
-    name: "main", kind: "table", version: signed.version, open: true, snap_km: signed.snap_km,
+    name: "main", kind: "table", version: signed.version, open: true,
     period_s: signed.period_s, reports_per_period: signed.reports_per_period, created: "",
     guarantee: { epsilon: signed.epsilon ?? 0, delta: 0, unit: "km" },
     table: { ...table, signature: await sign(tableBytes(table)) },
@@ -70,12 +82,21 @@ async function described(
 const open = async (deployment: Deployment) =>
   openSession(api, deployment, { key, keys: [key.public], first: true }, () => undefined, store);
 
+test("what is signed and not in the public log is refused, and so is a server without one", async () => {
+  const deployment = await described();
+  leaves = leaves.slice(0, 1);
+  await expect(open(deployment)).rejects.toThrow("not in the public log");
+  const denied = { ...api, log: async () => null } as unknown as Api;
+  await expect(openSession(denied, deployment, { key, keys: [key.public], first: true }, () => undefined, store))
+    .rejects.toThrow("has no public log");
+});
+
 test("what the operator signed is believed", async () => {
   expect((await open(await described())).stated.reports_per_period).toBe(3);
 });
 
 test.each([
-  { snap_km: 0.01 }, { period_s: 15 }, { reports_per_period: 1_000_000 }, { version: 7 },
+  { period_s: 15 }, { reports_per_period: 1_000_000 }, { version: 7 },
   { statement: "{}" }, { name: "other" }, { collector: "somebody else" }, { until: "2999-01-01" },
 ] as Partial<Deployment>[])("what is only said is not: %o", async (said) => {
   await expect(open(await described({ said }))).rejects.toThrow(/signature|signed/);
@@ -126,7 +147,7 @@ test("a program refuses a signed table that is not private, or that it had no ti
     stated: { epsilon: 3, table_sha256: digest },
   });
   const serving = (deployment: Deployment, bytes: Bytes) => vi.stubGlobal("fetch", async (url: URL) => {
-    if (url.href.endsWith("/log")) return Response.json({ error: { code: "not_found" } }, { status: 404 });
+    if (url.href.endsWith("/log")) return Response.json(await publicLog());
     if (url.href.endsWith("/v1")) return Response.json({ version: "0", key });
     return url.href.endsWith("/deployments") ? Response.json({ deployments: [deployment] }) : new Response(bytes);
   });

@@ -83,7 +83,7 @@ def init(
     period_delta: Share = None,
     reports: FromOne = None,
     period: Period = 24.0,
-    snap_km: NonNegative = 1.0,
+    snap_km: NonNegative = 10.0,
     fresh: bool = False,
     folder: Folder = HOME,
 ) -> None:
@@ -95,7 +95,7 @@ def init(
         delta NUMBER: Most delta of one report.
         period_delta NUMBER: Most delta of a period; as --delta.
         reports COUNT: Most reports of a period.
-        snap_km KM: Farthest that a place is from a record.
+        snap_km KM: Farthest that a point of a deployment's area is from a record.
         fresh: Draw and pay for every report, also of the same place: hides when it changes.
     """
     from panda_mdp.protocol import Allowance, Ledger

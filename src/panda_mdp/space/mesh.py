@@ -288,7 +288,7 @@ def project(
     lat: FloatArray, lon: FloatArray, middle: tuple[float, float]
 ) -> tuple[FloatArray, BoolArray]:
     """Places in the plane (n, 2), km, and which of them lie on the middle's side of the earth."""
-    up, east, north = _frame(middle)
+    up, east, north = plane_frame(middle)
     xyz = sphere_points(lat, lon)
     height = xyz @ up
     seen = height > 0.5
@@ -298,7 +298,7 @@ def project(
 
 def unproject(plane: FloatArray, middle: tuple[float, float]) -> tuple[FloatArray, FloatArray]:
     """Latitudes and longitudes of points of the plane."""
-    up, east, north = _frame(middle)
+    up, east, north = plane_frame(middle)
     xyz = up + plane[:, :1] / EARTH_RADIUS_KM * east + plane[:, 1:] / EARTH_RADIUS_KM * north
     lat, lon = _degrees(xyz)
     return frozen(lat), frozen(np.where(lon >= 180, lon - 360, lon))
@@ -321,11 +321,12 @@ def check_covered(located: Located) -> None:
         raise SnapError("the place is not in the area of this table; use a table whose area has it")
 
 
-def _frame(middle: tuple[float, float]) -> tuple[FloatArray, FloatArray, FloatArray]:
+def plane_frame(middle: tuple[float, float]) -> FloatArray:
+    """Unit vectors (3, 3) at the middle: up, east and north."""
     up = sphere_points(*np.array(middle))
     lam = np.deg2rad(middle[1])
     east = np.array([-np.sin(lam), np.cos(lam), 0.0])
-    return up, east, np.cross(up, east)
+    return np.stack([up, east, np.cross(up, east)])
 
 
 def _middle(corners: FloatArray) -> tuple[float, float]:

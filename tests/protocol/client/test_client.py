@@ -41,7 +41,6 @@ from panda_mdp.errors import (
     ProtocolError,
     ServerError,
     SignatureError,
-    SnapError,
 )
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client, SigningKey
@@ -582,23 +581,30 @@ def test_a_download_that_never_ends_well_stops(server, client):
 # Places
 
 
-def test_places_are_snapped_within_the_users_own_limit(server, tmp_path, clock, table):
-    lat, lon = (
-        float(table.problem.domain.lat.max()),
-        float(table.problem.domain.lon[table.problem.domain.lat.argmax()]),
-    )
-    near = (lat + 0.2 / 111.2, lon)
-    with connect(server, tmp_path / "a", clock, allowance=allowance(snap_km=0.5)) as client:
-        plan = client.plan("table")
-        assert plan.snap_km == 0.5
-        assert "epsilon (d + 1 km)" in plan.snapping and "4 nats more" in plan.snapping
-        plan.place(*near)
-        with pytest.raises(SnapError):
-            plan.place(lat + 0.6 / 111.2, lon)
-    with connect(server, tmp_path / "b", clock, allowance=allowance(snap_km=0.1)) as client:
-        plan = client.plan("table")
-        with pytest.raises(SnapError):
-            plan.place(*near)
+def test_places_outside_report_from_the_nearest_point_of_the_area(server, client, table):
+    plan, domain = client.plan("table"), table.problem.domain
+    north = int(domain.lat.argmax())
+    for beyond_km in (0.0, 0.2, 5.0, 500.0):
+        place = plan.place(float(domain.lat[north]) + beyond_km / 111.2, float(domain.lon[north]))
+        assert place.unseal(domain, lambda index: index) == north
+    assert plan.area.hole_km(domain.lat, domain.lon) == plan.snap_km
+    both = 2 * plan.snap_km
+    assert f"epsilon (d + {both:.3g} km)" in plan.snapping
+    assert f"{both * plan.cost.epsilon:.3g} nats more" in plan.snapping
+
+
+def test_a_deployment_with_holes_is_refused_before_any_place_is_known(
+    server, tmp_path, clock, client
+):
+    hole = client.plan("table").snap_km
+    for km, allowed in ((1.01 * hole, True), (0.99 * hole, False)):
+        limits = allowance(snap_km=km)
+        with connect(server, tmp_path / f"{km}", clock, allowance=limits) as user:
+            if allowed:
+                user.plan("table")
+                continue
+            with pytest.raises(BudgetError, match="from every place"):
+                user.plan("table")
 
 
 def test_a_record_of_another_plan_is_refused(server, client, table):

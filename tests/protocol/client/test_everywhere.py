@@ -10,7 +10,7 @@ import pytest
 from protocol_servers import Running
 
 import panda_mdp as pm
-from panda_mdp.errors import BudgetError, SnapError
+from panda_mdp.errors import BudgetError
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.plans import EverywherePlan
 
@@ -65,8 +65,6 @@ def test_a_place_is_drawn_at_and_every_report_pays(site):
         assert isinstance(plan, EverywherePlan)
         assert plan.snap_km == site.table.everywhere.resolution_km < 1e-6
         here = plan.place(*HERE)
-        with pytest.raises(SnapError, match="not in the area"):
-            plan.place(41.95, 12.6)
         for _ in range(2):
             answer = user.report(plan, here)
             assert answer.output in site.table.problem.outputs
@@ -88,6 +86,18 @@ def test_each_opening_draws_a_vertex_of_the_triangle(site):
     drawn = {here.unseal(plan.domain, lambda vertex: vertex) for _ in range(200)}
     located = site.table.mesh.locate(*(np.array([value]) for value in HERE))
     assert drawn == set(located.vertices[0].tolist())
+
+
+def test_a_place_outside_is_the_nearest_point_of_the_area(site):
+    with site.user() as user:
+        plan = user.plan("area")
+    mesh = site.table.mesh
+    for place in ((41.95, 12.6), (-41.0, -167.0), (80.0, 12.0)):
+        lat, lon = plan.area.clamp(*place)
+        located = mesh.locate(np.array([lat]), np.array([lon]))
+        assert located.inside.all()
+        found = {plan.place(*place).unseal(plan.domain, lambda vertex: vertex) for _ in range(60)}
+        assert found <= set(located.vertices[0].tolist())
 
 
 def test_it_has_no_balls(site):

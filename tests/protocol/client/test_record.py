@@ -24,6 +24,7 @@ from panda_mdp.protocol.client import record as record_module
 from panda_mdp.protocol.client.record import Record, seal_index, seal_place
 from panda_mdp.protocol.messages.deployments import AnchorsRequest, BallRequest, ReportRequest
 from panda_mdp.protocol.messages.types import new_id
+from panda_mdp.space.area import Area
 
 SECRET = 7_654
 LAT, LON = 41.87654321, 12.49876543
@@ -185,18 +186,19 @@ def test_a_wrong_index_is_not_shown(domain, wrong):
     assert "90_001" not in library_frames(caught.value)
 
 
-def test_a_place_beyond_the_limit_is_refused_without_it(places):
+def test_what_is_no_place_is_refused_without_it(places):
     with pytest.raises(SnapError) as caught:
-        seal_place(places, LAT, LON, 0.5)
+        seal_place(places, Area.around(places.lat, places.lon), 141.87654321, LON)
     text = library_frames(caught.value)
     assert "41.87654321" not in text
     assert "12.49876543" not in text
-    assert "limit of 0.5 km" in str(caught.value)
+    assert "not a latitude" in str(caught.value)
 
 
 def test_ties_go_to_the_lowest_record():
     domain = pm.Domain.from_points([45.0, 45.0, 44.0], [9.5, 9.0, 9.0])
-    tied = seal_place(domain, 45.0, 9.25, 50.0)
+    # Inside the area the place itself counts.
+    tied = seal_place(domain, Area.around(domain.lat, domain.lon), 44.9, 9.25)
     assert tied.unseal(domain, lambda index: index) == 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from helpers import save_compact
 from protocol_standin import TOKEN, URL, Standin, anchors_deployment, give, without_fsync
 
 import panda_mdp as pm
-from panda_mdp.errors import PrivacyError, ProtocolError, SignatureError, SnapError
+from panda_mdp.errors import PrivacyError, ProtocolError, SignatureError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.rounds import parse_rows
@@ -59,7 +58,6 @@ def says(server: Standin, kind: str = "table", **changes: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"snap_km": 0.01},
         {"period_s": 1},
         {"reports_per_period": 1_000_000},
         {"version": 77},
@@ -88,34 +86,6 @@ def test_a_statement_about_another_table_is_refused(server, tmp_path, changes):
     server.faults = [lambda _: None, lambda _: give(described)]
     with user(server, tmp_path) as client, pytest.raises(SignatureError):
         client.plan("table")
-
-
-def test_no_server_can_ask_by_silence_who_is_near(server, tmp_path, published):
-    """A limit of 10 m, signed: places 200 m away are reported all the same."""
-    deployment = server.deployment
-
-    def oracle(name: str) -> Any:
-        return deployment(name).model_copy(update={"snap_km": 0.01})
-
-    server.deployment = oracle
-    domain = published[1].problem.domain
-    north = int(np.argmax(domain.lat))
-    lat, lon = float(domain.lat[north]) + 0.2 * KM, float(domain.lon[north])
-    with user(server, tmp_path, snap_km=0.5) as client:
-        plan = client.plan("table")
-        assert plan.snap_km == 0.5
-        client.report(plan, plan.place(lat, lon))
-        with pytest.raises(SnapError):
-            plan.place(lat + KM, lon)
-    assert len(server.reports) == 1
-
-
-def test_a_user_may_report_from_anywhere(server, tmp_path):
-    with user(server, tmp_path, snap_km=math.inf) as client:
-        plan = client.plan("table")
-        client.report(plan, plan.place(48.0, 2.0))
-    with user(server, tmp_path, snap_km=math.inf) as client:
-        assert client.ledger.allowance.snap_km == math.inf
 
 
 def test_a_past_state_is_called_one(server, tmp_path):

@@ -34,6 +34,7 @@ from panda_mdp.errors import PandaError
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.wire import Network
 from panda_mdp.protocol.messages import types as message_module
+from panda_mdp.space.area import Area
 
 KINDS = ("table", "ball", "anchors")
 
@@ -73,7 +74,7 @@ def run(
     city: Any,
     folder: Path,
     kind: str,
-    record: int,
+    record: int | tuple[float, float],
     monkeypatch: pytest.MonkeyPatch,
     seed: int = 1,
 ) -> Standin:
@@ -91,7 +92,8 @@ def run(
         patch.setattr(secrets, "token_bytes", words.bytes)
         patch.setattr(uuid, "uuid4", lambda: next(ids))
         plan = user.plan(kind.split(maxsplit=1)[0])
-        user.report(plan, plan.record(record), accept_no_guarantee=not private)
+        sealed = plan.record(record) if isinstance(record, int) else plan.place(*record)
+        user.report(plan, sealed, accept_no_guarantee=not private)
     return server
 
 
@@ -145,6 +147,34 @@ def test_where_also_the_outcome_is_the_same_not_a_single_byte_differs(
         members[outcome] = members.get(outcome, 0) + 1
     assert max(members.values()) > 1
     assert all(len(streams) == 1 for streams in by_outcome.values())
+
+
+OUTSIDE = [(41.885, 12.4449), (41.99, 12.44), (41.87, 13.2), (48.85, 2.35), (-41.9, -167.5)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inside_and_outside_the_area_send_the_same_bytes(city, kind, tmp_path, monkeypatch):
+    """The first place lies inside; from every other one there is a report all the same."""
+    streams = {
+        masked(stream(run(city, tmp_path / str(number), kind, place, monkeypatch)))
+        for number, place in enumerate(OUTSIDE)
+    }
+    assert len(streams) == 1 and "/reports" in streams.pop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_place_outside_sends_what_the_nearest_point_of_the_area_sends(
+    city, kind, tmp_path, monkeypatch
+):
+    """To the last byte, with the same words of the generator."""
+    domain = city[1].problem.domain
+    area = Area.around(domain.lat, domain.lon)
+    for number, place in enumerate(OUTSIDE[1:]):
+        far, rim = (
+            stream(run(city, tmp_path / f"{name}{number}", kind, where, monkeypatch))
+            for name, where in (("far", place), ("rim", area.clamp(*place)))
+        )
+        assert far == rim
 
 
 def test_the_mask_hides_nothing_else():

@@ -466,6 +466,31 @@ def test_what_is_drawn_must_fit_its_box(ledger):
     assert entries(ledger) == []
 
 
+def test_no_more_is_drawn_than_the_signed_quota_takes(tmp_path):
+    """Whatever the period of the ledger is; a clock that is set back begins no period anew."""
+    now = [1e9]
+    ledger = Ledger.open(tmp_path, allowance(period_epsilon=1e3, period_s=60), clock=lambda: now[0])
+
+    def draw(deployment: str = "d") -> None:
+        content = Drawn(report=new_id(), version=1, output=7)
+        charge = Charge(PLACES, "s", deployment, COST, quota=2, quota_s=86_400)
+        with ledger.books() as books:
+            books.charge(charge, content, BOX)
+
+    draw()
+    now[0] += 3_600
+    draw()
+    now[0] += 3_600
+    for back_s in (0, 86_400 * 3):
+        now[0] -= back_s
+        with pytest.raises(BudgetError, match="takes 2 reports in 86400 s"):
+            draw()
+        now[0] += back_s
+    draw("another")
+    now[0] += 86_400
+    draw()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -5,13 +5,13 @@ import { ApiError } from "../core/api";
 import type { AuditResult, OwnAudit } from "../core/audit";
 import { PandaError, PrivacyError } from "../core/errors";
 import { finish, refuseSecondSet } from "../core/phases";
-import { AnchorsPlan, EverywherePlan } from "../core/plan";
+import { AnchorsPlan } from "../core/plan";
 import { pinTable, tableChanged } from "../core/keypin";
 import { type Ledger, type Release } from "../core/ledger";
 import { spread } from "../core/meaning";
 import type { Outbox, Report } from "../core/outbox";
-import { isOver, SNAP_KM } from "../core/statement";
-import { checkPlace, nearest, snap, type Snap } from "../core/snap";
+import { isOver } from "../core/statement";
+import { checkPlace, nearest, type Snap } from "../core/snap";
 import { distanceWords, wind } from "../core/words";
 import { by, invitation, say } from "../dom";
 import { MapView } from "../map/mapview";
@@ -211,10 +211,8 @@ export class App {
     let place: { lat: number; lon: number };
     let found: Snap;
     try {
-      place = checkPlace(lat, lon);
-      if (plan instanceof EverywherePlan) plan.table.locate(place);
-      found = plan instanceof EverywherePlan
-        ? nearest(plan.places, place.lat, place.lon) : snap(plan.places, place.lat, place.lon, SNAP_KM);
+      place = this.session.area.clamp(checkPlace(lat, lon));
+      found = nearest(plan.places, place.lat, place.lon);
     } catch (error) {
       views.showAction(views.problemWords(error), "bad");
       return;
@@ -256,7 +254,7 @@ export class App {
   private showPicked(picked: Picked): number | null {
     const { plan } = this.session;
     const name = this.named(this.plane.x(picked.lon), this.plane.y(picked.lat));
-    views.showPlace(picked.snap, picked, name, SNAP_KM, plan);
+    views.showPlace(picked.snap, picked, name, this.session.holeKm, plan);
     views.showMeaning(plan, picked.own);
     if (!picked.shares) {
       views.showLater(plan);

@@ -1,7 +1,7 @@
 /** Asks the worker. What is asked stays on this device. */
 
 import type { AuditResult, OwnAudit } from "../core/audit";
-import type { Place } from "../core/everywhere";
+import type { Place } from "../core/area";
 import type { Source } from "../core/plan";
 
 export type Asked =

@@ -89,7 +89,7 @@ export function showCertificate(session: Session): void {
   }
   rows.push(
     [said.factKey, key.public],
-    [said.factLog, session.log ? `${said.logGood(countWords(session.log.size))}: ${session.log.root}` : said.logNone],
+    [said.factLog, `${said.logGood(countWords(session.log.size))}: ${session.log.root}`],
     [said.factMade, new Date(info?.created ?? session.deployment.created).toLocaleString(language())],
   );
   facts("certificate", rows);

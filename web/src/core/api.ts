@@ -35,7 +35,6 @@ export interface Deployment {
   readonly kind: "table" | "panda" | "ball" | "anchors";
   readonly version: number;
   readonly open: boolean;
-  readonly snap_km: number;
   readonly period_s: number;
   readonly reports_per_period: number;
   readonly collector?: string;

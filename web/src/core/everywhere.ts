@@ -4,6 +4,7 @@ import {
   audit, type AuditOptions, type AuditResult, HALF, type OwnAudit, rowOf, type Told, TOTAL, type Weights,
   weightsFrom,
 } from "./audit";
+import type { Place } from "./area";
 import type { Bytes } from "./bytes";
 import { Container, type Header } from "./container";
 import { FormatError, SnapError } from "./errors";
@@ -15,11 +16,6 @@ const UNITS = 2 ** 30;
 const MOST_ENTRIES = 30_000_000;
 
 type MeshHeader = Header & Required<Pick<Header, "mesh">>;
-
-export interface Place {
-  readonly lat: number;
-  readonly lon: number;
-}
 
 export class EverywhereTable {
   private constructor(

@@ -56,6 +56,9 @@ export interface Charge {
   readonly fresh?: boolean;
   /** Bytes that anchors take, where there are any. */
   readonly room?: number;
+  /** Reports that the deployment takes in a period of so many seconds; no more are drawn. */
+  readonly quota?: number;
+  readonly quotaS?: number;
 }
 
 /** What became of an entry; the charge stays in any case. */
@@ -352,6 +355,9 @@ export class Ledger {
     const balance = await this.balanceNow(charge.account);
     if (balance.blocked) return new BudgetError("booksLost");
     if (charge.unit !== "km") return new BudgetError("otherUnit", charge.unit);
+    if (charge.quota !== undefined && (await this.taken(charge)) >= charge.quota) {
+      return new BudgetError("quotaSpent", charge.quota);
+    }
     if (charge.epsilon > allowance.epsilon) {
       return new BudgetError("reportCost", charge.epsilon, allowance.epsilon);
     }
@@ -370,6 +376,14 @@ export class Ledger {
       return new BudgetError("periodDelta", total(deltas), allowance.period_delta ?? 0, delta);
     }
     return null;
+  }
+
+  /** Reports that were drawn for a deployment in the running period of its quota. */
+  private async taken({ server, deployment, quotaS = 86_400 }: Charge): Promise<number> {
+    const all = await read<Entry[]>(this.database, "entries", (store) => store.getAll());
+    const running = Math.floor(this.clock() / quotaS);
+    return all.filter((entry) => entry.server === server && entry.deployment === deployment
+      && Math.floor(entry.at / quotaS) >= running).length;
   }
 
   private async refuseBeyond(charge: Charge): Promise<void> {

@@ -62,19 +62,16 @@ export function headBytes({ size, root, at }: LogHead): Bytes {
 }
 
 /**
- * Refuse a log that is not what its head says, is no continuation of the one seen before, or lacks
- * an entry. Null where the server keeps none and none was seen.
+ * Refuse a log that is denied, is not what its head says, is no continuation of the one seen before,
+ * or lacks an entry: without one, every new browser could be given a table of its own.
  */
 export async function checkLog(
   api: Pick<Api, "log" | "server">, keys: readonly string[], store: KeyStore, entries: readonly Bytes[],
-): Promise<LogHead | null> {
+): Promise<LogHead> {
   const all = JSON.parse(store.getItem(SEEN) ?? "{}") as Record<string, LogHead>;
   const before = all[api.server];
   const log = await api.log();
-  if (!log) {
-    if (before) throw new SignatureError("logForked");
-    return null;
-  }
+  if (!log) throw new SignatureError("logDenied");
   const { head, leaves } = log;
   await verifyAny(keys, headBytes(head), head.signature);
   if (leaves.length !== head.size || (await rootOf(leaves)) !== head.root) {

@@ -7,6 +7,7 @@
 
 import { HALF, type Weights } from "./audit";
 import { FormatError } from "./errors";
+import { Area, frameAt, type Point, seen, type Triple } from "./area";
 import { EARTH_RADIUS_KM, Haversine } from "./metric";
 
 const WEIGHT_BITS = 30n;
@@ -18,9 +19,6 @@ const AGREEMENT_KM = 1e-8;
 const ROUNDING = 32 * 2 ** -53;
 const MOST_CELLS = 16_000_000;
 const RISE = Math.sqrt(0.75);
-const RADIANS = Math.PI / 180;
-type Point = readonly [number, number];
-type Triple = readonly [number, number, number];
 
 const LOWER: readonly Point[] = [[0, 0], [1, 0], [0, 1]];
 const UPPER: readonly Point[] = [[1, 1], [0, 1], [1, 0]];
@@ -42,17 +40,11 @@ export class Mesh {
 
   /** Refuses a mesh that does not cover its area, or whose vertices are not the places. */
   constructor(
-    middle: readonly [number, number], readonly spacing: number, readonly vertices: readonly Point[],
+    readonly middle: Point, readonly spacing: number, readonly vertices: readonly Point[],
     /** Corners of a convex polygon, counterclockwise, in lattice coordinates. */
     readonly area: readonly Point[], readonly places: Haversine,
   ) {
-    const [phi, lam] = [middle[0] * RADIANS, middle[1] * RADIANS];
-    const up: Triple = [Math.cos(phi) * Math.cos(lam), Math.cos(phi) * Math.sin(lam), Math.sin(phi)];
-    const east: Triple = [-Math.sin(lam), Math.cos(lam), 0];
-    const north: Triple = [
-      up[1] * east[2] - up[2] * east[1], up[2] * east[0] - up[0] * east[2], up[0] * east[1] - up[1] * east[0],
-    ];
-    this.frame = [up, east, north];
+    this.frame = frameAt(middle);
     vertices.forEach(([i, j], k) => this.numbers.set(`${i},${j}`, k));
     const right = spacing > 0 && Number.isFinite(spacing) && Math.abs(middle[0]) <= 90
       && this.numbers.size === vertices.length && vertices.length === places.size
@@ -65,6 +57,14 @@ export class Mesh {
     return this.spacing / UNITS + 1e-10;
   }
 
+  /** The area that is covered. */
+  get outline(): Area {
+    return new Area(this.middle, this.area.map((corner) => {
+      const [x, y] = slanted(corner);
+      return [this.spacing * x, this.spacing * y];
+    }));
+  }
+
   private plane(k: number): Point {
     const [x, y] = slanted(this.vertices[k]);
     return [this.spacing * x, this.spacing * y];
@@ -72,9 +72,7 @@ export class Mesh {
 
   /** A place in the plane, km; null on the far side of the earth. */
   private project(lat: number, lon: number): Point | null {
-    const [phi, lam] = [lat * RADIANS, lon * RADIANS];
-    const at: Triple = [Math.cos(phi) * Math.cos(lam), Math.cos(phi) * Math.sin(lam), Math.sin(phi)];
-    const [height, x, y] = this.frame.map((axis) => axis[0] * at[0] + axis[1] * at[1] + axis[2] * at[2]);
+    const [height, x, y] = seen(this.frame, lat, lon);
     return height > 0.5 ? [(EARTH_RADIUS_KM * x) / height, (EARTH_RADIUS_KM * y) / height] : null;
   }
 

@@ -1,10 +1,11 @@
 /** What the page works with: one deployment, checked, before any place is known. */
 
 import type { Api, Deployment, TableInfo } from "./api";
+import { Area } from "./area";
 import { type Bytes, sha256, utf8 } from "./bytes";
 import { centreLaw } from "./centres";
 import { CoinLaw } from "./coins";
-import { FormatError, SignatureError } from "./errors";
+import { FormatError, PrivacyError, SignatureError } from "./errors";
 import { EverywhereTable } from "./everywhere";
 import { type KeyStore, type Trusted, trustedKeys } from "./keypin";
 import type { Charge } from "./ledger";
@@ -13,7 +14,9 @@ import { Haversine } from "./metric";
 import { checkSelection, PandaTable } from "./panda";
 import { AnchorsPlan, BallPlan, EverywherePlan, PandaPlan, type Plan, TablePlan } from "./plan";
 import { keyId, type OperatorKey, tableBytes, verifyAny } from "./signing";
-import { checkSeen, readStatement, type Statement, statementBytes } from "./statement";
+import {
+  checkSeen, LEAST_AREA_KM2, LEAST_PLACES, readStatement, SNAP_KM, type Statement, statementBytes,
+} from "./statement";
 import { headerOf } from "./container";
 import { CompactTable, fingerprint } from "./table";
 
@@ -22,9 +25,12 @@ export interface Session {
   /** The table in force; null for rounds of anchors, which have none. */
   readonly info: TableInfo | null;
   readonly plan: Plan;
+  /** What stands for places outside, and how far a point of it is from a record at most, in km. */
+  readonly area: Area;
+  readonly holeKm: number;
   readonly stated: Statement;
-  /** The head of the operator's log, which has the table and the statement; null without a log. */
-  readonly log: LogHead | null;
+  /** The head of the operator's log, which has the table and the statement. */
+  readonly log: LogHead;
   readonly key: OperatorKey;
   /** Public keys that sign for the operator now. */
   readonly keys: readonly string[];
@@ -88,9 +94,22 @@ export async function openSession(
     !info || plan.kind === "ball" || plan.epsilon === info.epsilon,
   ];
   if (claims.includes(false)) throw new FormatError("otherTable");
+  const { area, holeKm } = checkedArea(plan);
   await checkSeen(store, stated);
   const agreed = info ? info.sha256 : await sha256(utf8(deployment.name + stated.selection + stated.epsilon));
-  return { deployment, info, plan, stated, log, key, keys, firstKey: trusted.first, streets, agreed };
+  return { deployment, info, plan, area, holeKm, stated, log, key, keys, firstKey: trusted.first, streets, agreed };
+}
+
+/** The area of a plan; refused where it is small, has few places, or holes. */
+function checkedArea(plan: Plan): { area: Area; holeKm: number } {
+  const mesh = plan instanceof EverywherePlan ? plan.table.mesh : null;
+  const area = mesh ? mesh.outline : Area.around(plan.places);
+  if (plan.places.size < LEAST_PLACES || area.size < LEAST_AREA_KM2) {
+    throw new PrivacyError("smallArea", plan.places.size, Number(area.size.toPrecision(2)));
+  }
+  const holeKm = mesh ? mesh.resolution : area.hole(plan.places);
+  if (holeKm > SNAP_KM) throw new PrivacyError("holes", Number(holeKm.toPrecision(3)), SNAP_KM);
+  return { area, holeKm };
 }
 
 async function planOf(
@@ -133,7 +152,7 @@ async function planOf(
 
 /** What a report of this session is charged as. */
 export function chargeOf(session: Session, server: string): Charge {
-  const { plan, deployment, stated, info, log } = session;
+  const { plan, deployment, stated, info } = session;
   const lasting = plan.kind === "anchors";
   return {
     account: "haversine km",
@@ -144,8 +163,9 @@ export function chargeOf(session: Session, server: string): Charge {
     domain: stated.domain,
     epsilon: plan.epsilon,
     delta: plan.delta,
-    // Only where the log shows it to everybody: what a server could vary must not come back to it.
-    table: info && log ? info.sha256 : null,
+    table: info?.sha256 ?? null,
+    quota: stated.reports_per_period,
+    quotaS: stated.period_s,
     lasting,
     fresh: plan.kind === "everywhere",
     room: lasting ? 8 * plan.places.size : 0,

@@ -30,10 +30,3 @@ export function nearest(metric: Haversine, lat: number, lon: number): Snap {
   }
   return { record, km };
 }
-
-/** The nearest record within the limit; the refusal names neither the place nor its distance. */
-export function snap(metric: Haversine, lat: number, lon: number, limitKm: number): Snap {
-  const found = nearest(metric, lat, lon);
-  if (found.km > limitKm) throw new SnapError("beyond", limitKm);
-  return found;
-}

@@ -22,7 +22,6 @@ export interface Statement {
   readonly domain: string;
   readonly epsilon: number | null;
   readonly delta: number;
-  readonly snap_km: number;
   readonly period_s: number;
   readonly reports_per_period: number;
   readonly table_sha256: string | null;
@@ -51,9 +50,11 @@ export const MOST_DELTA = 0.01;
 export const MOST_PERIOD_DELTA = 0.05;
 export const LEAST_PERIOD_S = 3600;
 export const MOST_PERIOD_S = 31 * 86_400;
-/** How far a place may be from a known one. Of the page alone: a limit that an operator could set
- * would tell, by silence, who is near. */
-export const SNAP_KM = 1;
+/** What the page takes part in, whatever is signed: so many places, in an area of so many square km,
+ * no point of which is farther from all of them. Decided before any place is known. */
+export const LEAST_PLACES = 10;
+export const LEAST_AREA_KM2 = 0.1;
+export const SNAP_KM = 10;
 
 export async function statementBytes(name: string, text: string): Promise<Bytes> {
   return joined(["panda-mdp deployment 1", name, await sha256(utf8(text))]);
@@ -74,7 +75,6 @@ export async function readStatement(keys: readonly string[], said: Deployment): 
     [stated.kind, said.kind],
     // Rounds come and go under one deployment.
     [stated.version, said.kind === "anchors" ? 1 : said.version],
-    [stated.snap_km, said.snap_km],
     [stated.period_s, said.period_s],
     [stated.reports_per_period, said.reports_per_period],
     [stated.collector ?? "", said.collector ?? ""],

@@ -13,8 +13,8 @@ import { Outbox } from "./outbox";
 import { finish, refuseSecondSet } from "./phases";
 import { AnchorsChecks, AnchorsPlan, type Checks, checksOf, EverywherePlan, type Plan, TablePlan } from "./plan";
 import { chargeOf, openSession, type Session, trustedKey, usable } from "./session";
-import { checkPlace, snap } from "./snap";
-import { limitsFrom, SNAP_KM } from "./statement";
+import { checkPlace, nearest } from "./snap";
+import { limitsFrom } from "./statement";
 
 export interface SurveyOptions {
   /** Which deployment; the first open one by default. */
@@ -146,16 +146,16 @@ export class Survey {
   };
 
   private recordOf(lat: number, lon: number): number {
-    const place = checkPlace(lat, lon);
+    const place = this.session.area.clamp(checkPlace(lat, lon));
     const { plan } = this.session;
     if (plan instanceof EverywherePlan) return plan.table.locate(place).vertices[0];
-    return snap(this.session.plan.places, place.lat, place.lon, SNAP_KM).record;
+    return nearest(plan.places, place.lat, place.lon).record;
   }
 
   private async release(lat: number, lon: number): Promise<Release> {
     const { plan } = this.session;
     const record = this.recordOf(lat, lon);
-    const place = checkPlace(lat, lon);
+    const place = this.session.area.clamp(checkPlace(lat, lon));
     if (!this.checks.own(record, [], place).holds) throw new PrivacyError("notPrivate");
     const charge = chargeOf(this.session, this.api.server);
     await refuseSecondSet(this.api, this.session, this.ledger, charge, record);

@@ -70,7 +70,7 @@ export const en = {
   placePoint: ". It is drawn at as it is, and not moved to a known place: this table covers every point of its area.",
   snapSaid: (factor: string, km: string, limit: string) => `It stands for yours, and the step counts like `
     + `distance: odds between your place and another may change by a further factor of ${factor} for your `
-    + `${km}, and as much for the other's step. Places more than ${limit} from all known ones are refused.`,
+    + `${km}, and as much for the other's step, up to ${limit}. Outside the area its nearest point stands for you.`,
   hear: (km: string, wind: string, near: string) =>
     `${km} ${wind} of the centre; nearest known place ${near} away`,
   listed: (km: string, wind: string) => `${km} ${wind} of the centre`,
@@ -240,7 +240,6 @@ export const en = {
     + `km; ${claimed} is promised. Pairs farther apart were not all compared. Your own place is compared with `
     + "every other one before anything is drawn.",
   logGood: (size: string) => `table and survey are among its ${size} entries, and it continues what was seen here before; its head`,
-  logNone: "this server keeps none",
   factLog: "Public log",
   factTable: "Table",
   factRecords: "Records",
@@ -375,9 +374,21 @@ export const en = {
       "the table was signed with another key than the operator's", "Do not report anything. Tell the operator.",
     ],
     noPlace: () => ["the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees", ""],
-    beyond: (km: Fact) => [
-      `the place lies more than the limit of ${km} km from every place on this map`,
-      "Pick a place nearer to the streets that are drawn.",
+    smallArea: (places: Fact, size: Fact) => [
+      `this survey has ${places} places in ${size} square km: with so few, taking part tells where you are`,
+      "Do not report anything. Tell the operator.",
+    ],
+    holes: (km: Fact, limit: Fact) => [
+      `the area of this survey has points ${km} km from all of its places, and this page allows ${limit}`,
+      "Do not report anything. Tell the operator.",
+    ],
+    quotaSpent: (quota: Fact) => [
+      `this survey takes ${quota} reports of one person in its period, and as many are drawn here`,
+      "Wait for the next period: nothing is drawn that would be refused.",
+    ],
+    logDenied: () => [
+      "the server says that it has no public log: it could show everybody another table",
+      "Do not report anything. Tell the operator.",
     ],
     noStatement: () => [
       "what the operator signed about this survey is no statement", "Do not report anything. Tell the operator.",

@@ -70,7 +70,7 @@ export const it: Words = {
   placePoint: ". Si estrae proprio lì, senza spostarlo su un luogo noto: questa tabella copre ogni punto della sua area.",
   snapSaid: (factor: string, km: string, limit: string) => "Sta al posto del tuo, e il passo conta come una distanza: "
     + `le quote tra il tuo luogo e un altro possono cambiare di un ulteriore fattore ${factor} per i tuoi ${km}, e `
-    + `di altrettanto per il passo dell'altro. I luoghi a più di ${limit} da tutti quelli noti sono rifiutati.`,
+    + `di altrettanto per il passo dell'altro, fino a ${limit}. Fuori dall'area vale il suo punto più vicino a te.`,
   hear: (km: string, wind: string, near: string) =>
     `${km} a ${wind} del centro; il luogo noto più vicino è a ${near}`,
   listed: (km: string, wind: string) => `${km} a ${wind} del centro`,
@@ -241,7 +241,6 @@ export const it: Words = {
     + `${claimed} è promesso. Le coppie più lontane non sono state confrontate tutte. Il tuo luogo viene confrontato `
     + "con ogni altro prima di estrarre.",
   logGood: (size: string) => `tabella e indagine sono tra le sue ${size} voci, ed esso continua quello visto qui in precedenza; la testa`,
-  logNone: "questo server non ne ha",
   factLog: "Registro pubblico",
   factTable: "Tabella",
   factRecords: "Luoghi",
@@ -377,9 +376,21 @@ export const it: Words = {
       "la tabella è firmata con una chiave diversa da quella del gestore", "Non segnalare nulla. Avvisa il gestore.",
     ],
     noPlace: () => ["il luogo non è una latitudine in [-90, 90] e una longitudine in [-180, 360] gradi", ""],
-    beyond: (km) => [
-      `il luogo è oltre il limite di ${km} km da ogni luogo di questa mappa`,
-      "Scegli un luogo più vicino alle strade disegnate.",
+    smallArea: (places, size) => [
+      `questa raccolta ha ${places} luoghi in ${size} km quadrati: con così pochi, partecipare dice dove sei`,
+      "Non segnalare nulla. Avvisa chi la gestisce.",
+    ],
+    holes: (km, limit) => [
+      `l'area di questa raccolta ha punti a ${km} km da tutti i suoi luoghi, e questa pagina ne permette ${limit}`,
+      "Non segnalare nulla. Avvisa chi la gestisce.",
+    ],
+    quotaSpent: (quota) => [
+      `questa raccolta accetta ${quota} segnalazioni di una persona nel suo periodo, e altrettante sono già estratte qui`,
+      "Aspetta il prossimo periodo: non si estrae nulla che sarebbe rifiutato.",
+    ],
+    logDenied: () => [
+      "il server dice di non avere un registro pubblico: potrebbe mostrare a ciascuno un'altra tabella",
+      "Non segnalare nulla. Avvisa chi la gestisce.",
     ],
     noStatement: () => [
       "ciò che il gestore ha firmato su questa indagine non è una dichiarazione",

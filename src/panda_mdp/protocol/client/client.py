@@ -33,7 +33,7 @@ from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.client.rounds import AnchorsPlan
 from panda_mdp.protocol.client.trust import Pin, Trust, check_domain, check_heads, read_statement
 from panda_mdp.protocol.client.wire import Network, Wire, digest_of_file
-from panda_mdp.protocol.ledger.allowance import Allowance
+from panda_mdp.protocol.ledger.allowance import LEAST_AREA_KM2, LEAST_PLACES, Allowance
 from panda_mdp.protocol.ledger.ledger import Books, Ledger
 from panda_mdp.protocol.ledger.vault import Drawn, Entry, file_lock
 from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
@@ -232,10 +232,28 @@ class Client(AbstractContextManager["Client"]):
                 f"distances are of kind {kind!r} and only {', '.join(limits.metrics)} is allowed: "
                 "for others the server says how far apart records are. Allow it if you trust that"
             )
+        if plan.domain.geographic:
+            self._check_area(plan)
         # One without a guarantee is refused by `report`, unless it is accepted there by name.
         why = None if plan.guarantee is None else limits.excess([], plan.cost)
         if why is not None:
             raise BudgetError(f"{why}: choose another deployment or allow more")
+
+    def _check_area(self, plan: Plan) -> None:
+        """Raise where a deployment has few places, a small area, or holes in it."""
+        places, size_km2, limits = plan.domain.size, plan.area.size_km2, self.ledger.allowance
+        if places < LEAST_PLACES or size_km2 < LEAST_AREA_KM2:
+            raise ProtocolError(
+                f"deployment {plan.name} has {places} places in {size_km2:.2g} square km, and this "
+                f"client takes part from {LEAST_PLACES} in {LEAST_AREA_KM2:g}: with less, taking "
+                "part tells where somebody is"
+            )
+        if plan.snap_km > limits.snap_km:
+            raise BudgetError(
+                f"the area of deployment {plan.name} has points {plan.snap_km:.3g} km from every "
+                f"place of it, and {limits.snap_km:g} km is allowed: choose another deployment, or "
+                "allow more (snap_km)"
+            )
 
     def report(
         self,

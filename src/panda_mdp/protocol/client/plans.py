@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -48,6 +49,7 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
 from panda_mdp.protocol.messages.types import new_id
+from panda_mdp.space.area import Area
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
@@ -73,7 +75,10 @@ class Plan(ABC):
     domain: Domain
     cost: Guarantee
     """What one release costs: everything that is sent about one record, anchors included."""
-    snap_km: float
+    quota: int
+    """Reports that the server takes in one of its periods, as it is signed."""
+    quota_s: int
+    """The length of that period."""
     sha256: str | None = None
     """Of the table that reports are drawn from, as the log has it; None for rounds of anchors."""
     reasons: tuple[str, ...] = ()
@@ -110,12 +115,30 @@ class Plan(ABC):
     def charge(self, accept_no_guarantee: bool = False) -> Charge:
         """What the ledger is charged for one release."""
         unproved = accept_no_guarantee and self.guarantee is None
-        return Charge(account_of(self.domain), self.server, self.name, self.cost, unproved)
+        return Charge(
+            account_of(self.domain),
+            self.server,
+            self.name,
+            self.cost,
+            unproved,
+            quota=self.quota,
+            quota_s=self.quota_s,
+        )
 
     @property
     def guarantee(self) -> Guarantee | None:
         """(epsilon, delta) that this client has checked, or None."""
         return self.cost if np.isfinite(self.cost.epsilon) else None
+
+    @cached_property
+    def area(self) -> Area:
+        """What places outside are moved to."""
+        return Area.around(self.domain.lat, self.domain.lon)
+
+    @cached_property
+    def snap_km(self) -> float:
+        """How far a point of the area is from the nearest record at most."""
+        return self.area.hole_km(self.domain.lat, self.domain.lon)
 
     @property
     def snapping(self) -> str:
@@ -123,8 +146,9 @@ class Plan(ABC):
         and two places lose what their distances to the records add to that between them."""
         both_km = 2 * self.snap_km
         return (
-            f"up to {self.snap_km:g} km: two places are epsilon (d + {both_km:g} km)-"
-            f"indistinguishable, {both_km * self.cost.epsilon:g} nats more"
+            f"up to {self.snap_km:.3g} km in the area, outside from its nearest point: two places "
+            f"are epsilon (d + {both_km:.3g} km)-indistinguishable, "
+            f"{both_km * self.cost.epsilon:.3g} nats more"
         )
 
     @property
@@ -134,8 +158,9 @@ class Plan(ABC):
 
     @sealed
     def place(self, lat: float, lon: float) -> Record:
-        """The record nearest to a place; `SnapError` beyond `snap_km`. Stays in memory."""
-        return seal_place(self.domain, lat, lon, self.snap_km)
+        """The record nearest to a place, or to the point of the area that is nearest to one
+        outside. Stays in memory."""
+        return seal_place(self.domain, self.area, lat, lon)
 
     @sealed
     def record(self, index: int) -> Record:
@@ -179,8 +204,8 @@ def shared_fields(client: Client, info: AnyDeployment) -> dict[str, Any]:
         "name": info.name,
         "version": info.version,
         "open": info.open,
-        # The user's own: a limit that a server could set would tell it, by silence, who is near.
-        "snap_km": client.ledger.allowance.snap_km,
+        "quota": info.reports_per_period,
+        "quota_s": info.period_s,
         "sha256": info.stated().get("table_sha256"),
     }
 
@@ -216,7 +241,7 @@ class TablePlan(Plan):
             )
         kind: type[TablePlan] = TablePlan
         if isinstance(table, EverywhereMechanism):
-            kind, shared["snap_km"] = EverywherePlan, table.everywhere.resolution_km
+            kind = EverywherePlan
         sample = table.sample if isinstance(table, PandaTable) else _sampler(table)
         return kind(domain=domain, cost=cost, table=table, sample=sample, **shared)
 
@@ -256,10 +281,20 @@ class EverywherePlan(TablePlan):
     always_fresh: ClassVar[bool] = True
     table: EverywhereMechanism
 
+    @cached_property
+    def area(self) -> Area:
+        """That of the mesh."""
+        return Area.of_mesh(self.table.mesh)
+
+    @cached_property
+    def snap_km(self) -> float:
+        """How far a point is from the one that stands for it at most."""
+        return self.table.everywhere.resolution_km
+
     @sealed
     def place(self, lat: float, lon: float) -> Record:
-        """A place in the area; `SnapError` outside. Stays in memory."""
-        return seal_point(self.table, lat, lon)
+        """A place in the area, or the nearest point of it. Stays in memory."""
+        return seal_point(self.table, self.area, lat, lon)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

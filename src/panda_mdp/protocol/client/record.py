@@ -25,6 +25,7 @@ from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import EmptyAnchorsError, MethodError
 from panda_mdp.panda.law import surrogates
 from panda_mdp.privacy.sampler import SystemBits, choose
+from panda_mdp.space.area import Area
 from panda_mdp.space.domain import Domain, check_record
 from panda_mdp.table.everywhere import EverywhereMechanism
 
@@ -94,25 +95,26 @@ def seal_index(domain: Domain, index: int) -> Record:
 
 
 @sealed
-def seal_place(domain: Domain, lat: float, lon: float, limit_km: float) -> Record:
-    """The record nearest to a place, within the limit; ties go to the lowest index.
+def seal_place(domain: Domain, area: Area, lat: float, lon: float) -> Record:
+    """The record nearest to a place; ties go to the lowest index.
 
-    Raises `SnapError` for a place beyond the limit, and says neither the place nor its distance.
+    A place outside the area is the nearest point of it, so that there is always an answer: silence
+    would tell a server who is outside.
     """
-    nearest = domain.snap(lat, lon, limit_km).record
+    nearest = domain.snap(*area.clamp(lat, lon), np.inf).record
     return Record(domain.fingerprint, lambda: nearest)
 
 
 @sealed
-def seal_point(table: EverywhereMechanism, lat: float, lon: float) -> Record:
-    """A place in the area of a table for every point.
+def seal_point(table: EverywhereMechanism, area: Area, lat: float, lon: float) -> Record:
+    """A place in the area of a table for every point; outside, the nearest point of it.
 
     Each time it is opened another vertex of its triangle is drawn, with the place's weight for it:
-    one vertex for two draws would tell where in the triangle the place is. Raises `SnapError`
-    outside the area, and does not say the place.
+    one vertex for two draws would tell where in the triangle the place is.
     """
-    table.draw_vertex(lat, lon)
-    return Record(table.problem.domain.fingerprint, lambda: table.draw_vertex(lat, lon))
+    place = area.clamp(lat, lon)
+    table.draw_vertex(*place)
+    return Record(table.problem.domain.fingerprint, lambda: table.draw_vertex(*place))
 
 
 def draw_nearest(record: Record, domain: Domain, members: list[int], weights: IntArray) -> int:

@@ -16,7 +16,10 @@ from panda_mdp.space.domain import Domain
 DAY_S = 86_400
 AS_DELTA = -1.0
 """Stands for a period's delta that is not given: that of one release."""
-LEAST_SNAP_KM = 0.05
+LEAST_PLACES = 10
+LEAST_AREA_KM2 = 0.1
+"""What places to report from there are at least, whatever a server signs: with fewer, or nearer
+together, taking part would tell where somebody is."""
 KINDS = get_args(MetricKind)
 
 
@@ -27,12 +30,7 @@ def _positive(value: float) -> bool:
 RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("epsilon period_epsilon", _positive, "it must be positive and finite"),
     ("delta period_delta", lambda share: 0 <= share < 1, "it must be a probability below 1"),
-    (
-        "snap_km",
-        lambda km: km >= LEAST_SNAP_KM,
-        f"below {LEAST_SNAP_KM} km, silence would tell who is near a record: give more, or "
-        "math.inf, which reports from anywhere",
-    ),
+    ("snap_km", lambda km: km > 0, "it must be positive; math.inf is no limit"),
     ("reports", lambda n: n is None or n >= 1, "it must be at least 1, or None for no limit"),
     ("period_s", lambda seconds: seconds >= 1, "a period is at least one second"),
     ("repeats", lambda rule: rule in ("same", "fresh"), "choose 'same' or 'fresh'"),
@@ -56,9 +54,9 @@ class Allowance:
     sees the answers then sees when the record changed. "fresh" draws and pays every time, which
     hides it. The choice is kept by the ledger: to decide by the record would tell about it.
 
-    `snap_km` is how far a place may be from the nearest record; no server changes it. A place
-    beyond it is not reported, and that silence tells a server as much. `math.inf` reports the
-    nearest record from anywhere, and then silence tells nothing.
+    `snap_km` is how far a point of a deployment's area may be from the nearest record: two places
+    lose up to twice as much. It refuses deployments, before any place is known, and never a place:
+    one outside the area reports from the nearest point of it, since silence would tell.
 
     >>> Allowance(epsilon=5.0, period_epsilon=10.0).period_delta
     0.0
@@ -73,7 +71,7 @@ class Allowance:
     unit: str = "km"
     metrics: tuple[str, ...] = ("haversine",)
     repeats: Literal["same", "fresh"] = "same"
-    snap_km: float = 1.0
+    snap_km: float = 10.0
 
     def __post_init__(self) -> None:
         if self.period_delta == AS_DELTA:

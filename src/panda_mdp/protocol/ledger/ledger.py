@@ -88,6 +88,8 @@ class Books:
     """Of the running period, and what waits from before; by their ids, oldest first."""
     ended: dict[str, Guarantee] = field(default_factory=dict)
     """What all other releases of an account cost together."""
+    taken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The latest period of a deployment's quota, and the reports that were drawn in it."""
     count: int = 0
     """Releases that were ever charged."""
 
@@ -124,6 +126,12 @@ class Books:
                 "the ledger was started over in this period and what was spent before is unknown; "
                 f"the next period begins in {blocked_s} s"
             )
+        if charge.quota is not None and self._taken(charge)[1] >= charge.quota:
+            raise BudgetError(
+                f"deployment {charge.deployment} takes {charge.quota} reports in {charge.quota_s} "
+                "s, and as many are drawn: nothing is drawn or charged that it would refuse; the "
+                f"next period begins in {charge.quota_s - self._now % charge.quota_s} s"
+            )
         if charge.accept_no_guarantee:
             return
         entries = self._running(charge.account)
@@ -141,6 +149,8 @@ class Books:
         """Enter a release with all that was drawn, in a box of a length that tells nothing. It may
         be sent after the transaction ended."""
         self.check(charge)
+        period, count = self._taken(charge)
+        self.taken[f"{charge.server} {charge.deployment}"] = (period, count + 1)
         self.count += 1
         entry = Entry(new_id(), self.period, self._now, charge, "charged", memo, " " * box_bytes)
         return self.settle(entry, "charged", content)
@@ -195,6 +205,13 @@ class Books:
             state = "given_up" if entry.state == "charged" else entry.state
             self._put(entry, memo=None, box=None, state=state)
         return len(kept)
+
+    def _taken(self, charge: Charge) -> tuple[int, int]:
+        """The running period of a quota, and the reports that were drawn in it. A clock that is
+        set back stays in the latest period."""
+        period, count = self.taken.get(f"{charge.server} {charge.deployment}", (0, 0))
+        running = self._now // charge.quota_s
+        return (running, 0) if running > period else (period, count)
 
     @property
     def _ends(self) -> int:

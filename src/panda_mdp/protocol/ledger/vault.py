@@ -90,6 +90,9 @@ class Charge:
     cost: Guarantee
     accept_no_guarantee: bool = False
     """Charge also what nothing bounds, which spends all that is left of the period."""
+    quota: int | None = None
+    """Reports that the deployment takes in `quota_s` seconds; no more are drawn."""
+    quota_s: int = 86_400
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from panda_mdp.protocol.messages.types import (
     Hex,
     Index,
     Indices,
-    Kilometres,
     Label,
     Line,
     Message,
@@ -103,7 +102,6 @@ class Requested(Advice):
     """What every deployment is asked for with."""
 
     name: Name
-    snap_km: Kilometres = 0.5
 
 
 class TableDeploymentRequest(Requested):
@@ -159,7 +157,6 @@ class Statement(Advice):
     epsilon: NonNegative | None
     """What one release costs, per unit; None where there is no guarantee."""
     delta: Probability
-    snap_km: Positive
     table: TableRef | None = None
     table_sha256: Sha256 | None = None
     epsilon_1: Epsilon | None = None
@@ -192,7 +189,6 @@ class Deployed(Advice, Signed):
     version: Version
     """Changes whenever the table in force changes; reports name it (rounds for `anchors`)."""
     open: bool
-    snap_km: Positive
     created: datetime
     statement: Annotated[str, Field(max_length=4_000)]
     """A `Statement` as the text that was signed."""
@@ -204,7 +200,7 @@ class Deployed(Advice, Signed):
 
     def stated(self) -> dict[str, Any]:
         """What a statement about this deployment must say, by field."""
-        shared = ("name", "snap_km", *Advice.model_fields)
+        shared = ("name", *Advice.model_fields)
         return {name: getattr(self, name) for name in shared}
 
 
