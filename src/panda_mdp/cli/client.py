@@ -232,8 +232,8 @@ def report(
         shown = ",".join(f"{degrees:.7f}" for degrees in answer.where)
     typer.echo(shown)
     paid = "nothing: the same place was reported before" if answer.repeated else PRICE.format(cost)
-    typer.echo(f"spent {paid}", err=True)
-    facts = {"output": answer.output, "repeated": answer.repeated}
+    typer.echo(f"spent {paid}; receipt {answer.receipt}", err=True)
+    facts = {"output": answer.output, "repeated": answer.repeated, "receipt": answer.receipt}
     write_json(json, {**facts, **where, "epsilon": cost.epsilon, "delta": cost.delta})
 
 
@@ -351,6 +351,20 @@ def enrol(url: Url, token_file: Annotated[Path, typer.Option()], plain_http: Pla
         made: TokenMade = wire.post(TokenMade, invitation, "enrol", own=False)
     write_private(token_file, made.token.encode())
     typer.echo(f"enrolled; the token is in {token_file}")
+
+
+@client_app.command("withdraw")
+def withdraw(url: Url, token_file: TokenFile = None, plain_http: Plain = False) -> None:
+    """Have the server erase everything that was reported with your token.
+
+    What was spent stays spent: whoever has read a report may remember it.
+    """
+    from panda_mdp.protocol.client.wire import Wire
+    from panda_mdp.protocol.messages.service import RemovalDone
+
+    with closing(Wire(url, read_token(token_file), allow_plain_http=plain_http)) as wire:
+        done: RemovalDone = wire.delete(RemovalDone, "reports")
+    typer.echo(f"{done.reports} reports erased")
 
 
 @client_app.command("heads")

@@ -10,7 +10,7 @@ import typer
 
 from panda_mdp.cli.client import Period, Plain, TokenFile, Url, read_token
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import Seed, described
+from panda_mdp.cli.options import Seed, described, require
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -99,6 +99,47 @@ def publish(
         f"{name}, version {info.version}: {info.records:,} records, {info.outputs} outputs, "
         f"epsilon {info.epsilon:g} per {info.unit}; {drawn}; open at {url}"
     )
+
+
+@described
+def remove(
+    url: Url,
+    token: str | None = None,
+    batch: str | None = None,
+    receipt: str | None = None,
+    exclude: bool = False,
+    include: bool = False,
+    token_file: TokenFile = None,
+    plain_http: Plain = False,
+) -> None:
+    """Erase reports of a server by token, by batch or by a person's receipt; or set them aside.
+
+    Tokens are revoked with their reports, invitations with their batch. Counts, exports and
+    estimates follow; the public log says that something was removed. The token is an admin's.
+
+    Options:
+        token ID: A reporter's token.
+        batch ID: All tokens of an invitation, or made in one request.
+        receipt ID: One report, by the receipt that its client printed.
+        exclude: Set the reports aside, and keep them.
+        include: Take back what was set aside.
+    """
+    from pydantic import ValidationError
+
+    from panda_mdp.protocol.client.wire import Wire
+    from panda_mdp.protocol.messages.service import RemovalDone, RemovalRequest
+
+    require(not (exclude and include), "--exclude or --include, not both")
+    action: Any = "exclude" if exclude else "include" if include else "erase"
+    try:
+        wanted = RemovalRequest(action=action, token=token, batch=batch, receipt=receipt)
+    except ValidationError:
+        raise InvalidInputError(
+            "give one of --token, --batch (12 hexadecimal digits) and --receipt (a report's id)"
+        ) from None
+    with closing(Wire(url, read_token(token_file), allow_plain_http=plain_http)) as wire:
+        done: RemovalDone = wire.post(RemovalDone, wanted, "removals")
+    typer.echo(f"{action}: {done.reports} reports; {done.tokens} tokens revoked")
 
 
 def _places(file: Path) -> Domain | None:

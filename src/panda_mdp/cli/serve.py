@@ -65,6 +65,7 @@ def serve(
     new_key: bool = False,
     token_rate: Rate = 50.0,
     address_rate: Rate = 50.0,
+    enrol_rate: Rate = 10.0,
     proxy: str = "",
     cors: str = "",
     retention_days: FromOne = None,
@@ -87,6 +88,7 @@ def serve(
         new_key: Accept another key than before; clients will refuse it.
         token_rate NUMBER: Requests per second of one token.
         address_rate NUMBER: Requests per second of one address without a token.
+        enrol_rate NUMBER: People of one address that may enrol in a minute.
         proxy ADDRESSES: Proxies whose X-Forwarded-For is believed, by commas.
         cors ORIGINS: Other origins that may call, by commas.
         retention_days DAYS: Delete what users sent after so many days.
@@ -109,6 +111,8 @@ def serve(
         token_burst=4 * token_rate,
         address_rate=address_rate,
         address_burst=10 * address_rate,
+        enrol_rate=enrol_rate / 60,
+        enrol_burst=enrol_rate,
         cors_origins=tuple(comma_separated(cors)),
         log_addresses=log_addresses,
         retention_days=retention_days,
@@ -126,7 +130,7 @@ def serve(
 
 @described
 def token(
-    role: Literal["reporter", "admin", "monitor"] = "reporter",
+    role: Literal["reporter", "admin", "analyst", "auditor", "monitor"] = "reporter",
     database: Database = DEFAULT,
     label: Label = "",
     days: Days = 0.0,

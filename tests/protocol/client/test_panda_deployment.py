@@ -43,7 +43,8 @@ class Site:
             made = self.post(f"/tables/{name}", content=path.read_bytes())
             assert made.status_code == 201, made.text
             table = {"name": name, "version": 1}
-            made = self.post("/deployments", json={"kind": "panda", "name": name, "table": table})
+            wanted = {"kind": "panda", "name": name, "table": table, "reports_per_period": 9}
+            made = self.post("/deployments", json=wanted)
             assert made.status_code == 201, made.text
 
     def post(self, path: str, **body: Any) -> Any:

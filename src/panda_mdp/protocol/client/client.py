@@ -71,6 +71,8 @@ class Answer:
     """Latitude and longitude of the output, where records are places."""
     cost: Guarantee
     repeated: bool
+    receipt: str
+    """The id of the report, by which an operator finds and removes it."""
 
 
 class Client(AbstractContextManager["Client"]):
@@ -280,7 +282,8 @@ class Client(AbstractContextManager["Client"]):
             entry = plan.finish(self, record, entry, wait_s)
             self._send(entry)
         cost = Guarantee(0.0, 0.0, plan.cost.unit) if repeated else entry.cost
-        return Answer(plan.name, entry.output, plan.where(entry.output), cost, repeated)
+        where, receipt = plan.where(entry.output), entry.drawn(Drawn).report
+        return Answer(plan.name, entry.output, where, cost, repeated, receipt)
 
     def join(self, plan: AnchorsPlan, record: Record, *, accept_no_guarantee: bool = False) -> None:
         """Draw anchors and upload them to the open round; `report` goes on when it is solved."""

@@ -103,6 +103,10 @@ class Wire:
         """GET a public resource, or with `own` one of this token's."""
         return _parsed(answer, self._send(self._as(own), "GET", parts, self._bounded))
 
+    def delete(self, answer: Any, *parts: str) -> Any:
+        """DELETE a resource of this token's."""
+        return _parsed(answer, self._send(self._as(own=True), "DELETE", parts, self._bounded))
+
     def post(self, answer: Any, message: Message, *parts: str, own: bool = True) -> Any:
         """POST a message with the token. Ids make it safe to send again what got lost."""
         if not isinstance(message, Message):

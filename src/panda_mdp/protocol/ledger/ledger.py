@@ -166,6 +166,12 @@ class Books:
             box = text.ljust(room)
         if state == "given_up" or (state == "accepted" and self.allowance.repeats == "fresh"):
             memo = None
+        if state == "given_up" != entry.state:
+            # The server has not taken it: another may take its place in the quota.
+            key = f"{entry.charge.server} {entry.charge.deployment}"
+            period, count = self.taken.get(key, (0, 0))
+            if period == entry.at // entry.charge.quota_s:
+                self.taken[key] = (period, max(0, count - 1))
         return self._put(entry, state=state, box=box, memo=memo)
 
     def amend(self, entry: Entry, kind: type[D], change: Callable[[D], D]) -> Entry:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from panda_mdp.protocol.messages.signing import KeySheet
 from panda_mdp.protocol.messages.types import (
     MOST_TOKENS,
     Base64,
+    ClientId,
     Count,
     ErrorCode,
     Hex,
@@ -129,6 +130,34 @@ class TokenInfo(Message):
     label: Label
     created: datetime
     expires: datetime | None = None
+    batch: Label = ""
+    """The id of the invitation that it came of, or what it was made with."""
+
+
+class RemovalRequest(Message):
+    """POST /v1/removals: whose reports are erased, set aside, or taken back.
+
+    By a token, by a batch of them, or by the receipt of one report, which is its id. What is set
+    aside is in no count, export or estimate. Tokens and invitations are revoked with it.
+    """
+
+    action: Literal["erase", "exclude", "include"]
+    token: TokenId | None = None
+    batch: TokenId | None = None
+    receipt: ClientId | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(each is not None for each in (self.token, self.batch, self.receipt)) != 1:
+            raise ValueError("give one of token, batch and receipt")
+        return self
+
+
+class RemovalDone(Message):
+    """How many reports were touched, and tokens revoked."""
+
+    reports: Count
+    tokens: Count
 
 
 class TokenList(Message):

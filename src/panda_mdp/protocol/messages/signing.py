@@ -6,6 +6,7 @@ a signature of one thing is never one of another:
     panda-mdp table 1\\n{name}\\n{version}\\n{sha256}\\n{size}\\n{domain}\\n{epsilon}\\n
     panda-mdp log 1\\n{size}\\n{root}\\n{time}\\n
     panda-mdp round 1\\n{deployment}\\n{round}\\n           an entry of the log
+    panda-mdp removal 1\\n{deployment}\\n{number}\\n        another: something was removed, not what
     panda-mdp deployment 1\\n{name}\\n{sha256 of the statement's text}\\n
     panda-mdp rows 1\\n{deployment}\\n{round or version}\\n{sha256 of the canonical JSON}\\n
 
@@ -43,7 +44,7 @@ from panda_mdp.base.atomic import atomic_file, read_private, write_private
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.types import Base64, Count, Message
 
-Purpose = Literal["table", "log", "round", "deployment", "rows", "key", "successor"]
+Purpose = Literal["table", "log", "round", "deployment", "rows", "key", "successor", "removal"]
 
 
 def canonical_json(value: Any) -> bytes:

@@ -56,7 +56,7 @@ Unit = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[ -~]+$")]
 TokenId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 MetricKind = Literal["haversine", "euclidean", "angular", "matrix"]
 
-Role = Literal["admin", "reporter", "monitor"]
+Role = Literal["admin", "analyst", "auditor", "monitor", "reporter"]
 ErrorCode = Literal[
     "unauthorised",
     "token_expired",

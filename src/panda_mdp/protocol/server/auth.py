@@ -3,7 +3,7 @@
 A secret has 256 random bits, so its SHA-256 is stored and no slow hash is needed; digests are
 compared in constant time. A token is shown once, when it is made. One invitation may be good for
 many: whoever hands the same code to everybody learns from an enrolment that somebody enrolled, and
-not who. Which token came of which code is not written down.
+not who. A token has the id of its code, so that what came of a code that was abused can be removed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ class Token(NamedTuple):
     digest: bytes
     role: Role
     expires: datetime | None
+    created: datetime
 
     def __repr__(self) -> str:
         return f"Token({self.id}, {self.role})"
 
 
-_COLUMNS = (TokenRow.id, TokenRow.digest, TokenRow.role, TokenRow.expires)
+_COLUMNS = (TokenRow.id, TokenRow.digest, TokenRow.role, TokenRow.expires, TokenRow.created)
 
 
 def _valid_token(session: Session, token_id: str) -> Token | None:
@@ -108,13 +109,16 @@ class TokenBook(Remembered[Token | None]):
     ) -> list[TokenMade]:
         """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
         an invitation that pays for them instead."""
-        counted, expires = self._counted, _after(expires_in_s)
+        counted, expires, created = self._counted, _after(expires_in_s), now()
+        batch = secrets.token_hex(6) if code is None else code.split("_", 2)[1]
         made, rows = [], []
         for _ in range(count):
             key, secret, digest = _new_secret()
             shown = f"pmt_{key}_{secret}"
             made.append(TokenMade(id=key, token=shown, role=role, label=label, expires=expires))
-            rows.append(TokenRow(id=key, digest=digest, role=role, label=label, expires=expires))
+            row = TokenRow(id=key, digest=digest, role=role, label=label, expires=expires)
+            row.created, row.batch = created, batch
+            rows.append(row)
         with self._store.write() as session:
             if code is None:
                 target = made[0].id if count == 1 else f"{count} tokens"
@@ -122,7 +126,7 @@ class TokenBook(Remembered[Token | None]):
             else:
                 _take_place(session, code)
             session.add_all(rows)
-        tokens = ((row.id, Token(row.id, row.digest, role, expires)) for row in rows)
+        tokens = ((row.id, Token(row.id, row.digest, role, expires, created)) for row in rows)
         self._keep(tokens, counted)
         return made
 

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cachetools import LRUCache, TTLCache, cached
@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import ReportRequest
 from panda_mdp.protocol.messages.signing import KeySheet, SigningKey
-from panda_mdp.protocol.server.auth import TokenBook
+from panda_mdp.protocol.server.auth import Token, TokenBook
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.solving import Pool
 from panda_mdp.protocol.server.store.catalogue import table_row
@@ -50,6 +50,9 @@ class Settings:
     address_rate: float = 50.0
     """Of requests without a valid token, per address."""
     address_burst: float = 500.0
+    enrol_rate: float = 1 / 6
+    """Of enrolments per address; of an IPv6 network of 64 bits, which one house has."""
+    enrol_burst: float = 10.0
     table_bytes: int = 512 << 20
     """Largest file that may be published."""
     document_bytes: int = 64 << 20
@@ -63,6 +66,8 @@ class Settings:
     """A request's header must have arrived by then."""
     connections: int = 4_000
     """At once; further ones are refused."""
+    address_connections: int = 500
+    """Of one address, unless it is a proxy's: nobody alone shuts everybody out."""
     queued_reports: int = 20_000
     """Reports that may wait for the disk before the server says that it is busy."""
     batch_reports: int = 1_000
@@ -115,6 +120,10 @@ class Live:
     drawn, and it is as good as ever."""
     until: str | None
     """The last day of collecting."""
+
+    def quota_of(self, token: Token) -> Quota:
+        """What a token may do, which begins when it is made."""
+        return replace(self.quota, since_ms=round(1000 * token.created.timestamp()))
 
     def problem(self, report: ReportRequest, token: str) -> Failure | None:
         """Why a report is not accepted, or None."""

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from ipaddress import ip_network
 
 from cachetools import LRUCache
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -98,6 +99,7 @@ class Gate:
         self.settings = settings
         self._tokens = Buckets(settings.token_rate, settings.token_burst)
         self._addresses = Buckets(settings.address_rate, settings.address_burst)
+        self._enrolments = Buckets(settings.enrol_rate, settings.enrol_burst)
         self._lookups = Buckets(10 * settings.address_rate, 10 * settings.address_burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,10 +138,12 @@ class Gate:
         """Find out who asks, and refuse whoever asks too much."""
         token, refusal = await self._who(scope, Headers(scope=scope).getlist("authorization"))
         scope["state"].update(token=token, refusal=refusal)
+        if scope["path"] == ENROL:
+            self._enrolments.check(_network(scope))
         if token is not None:
             self._tokens.check(token.id)
             return
-        self._addresses.check(_address(scope))
+        self._addresses.check(_network(scope))
         if scope["method"] not in ("GET", "HEAD", "OPTIONS") and scope["path"] != ENROL:
             # Nobody without a token, or an invitation to one, changes anything.
             raise refusal or NO_TOKEN
@@ -154,7 +158,7 @@ class Gate:
         token = self.book.cached(token_id)
         if token is None:
             # Guessing costs the database a question each, so there are only so many.
-            self._lookups.check(_address(scope))
+            self._lookups.check(_network(scope))
             token = await run_in_threadpool(self.book.fetch, token_id)
         try:
             return self.book.check(token, secret), None
@@ -179,6 +183,17 @@ class Gate:
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
+
+
+def _network(scope: Scope) -> str:
+    """What limits are kept by: an address, or the network of a house, which has 2^64 of them."""
+    address = _address(scope)
+    if ":" not in address:
+        return address
+    try:
+        return str(ip_network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
 
 
 class Metrics(Collector):

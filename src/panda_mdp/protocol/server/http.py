@@ -7,6 +7,7 @@ connection that never ends its header stays for ever.
 from __future__ import annotations
 
 from asyncio import BaseTransport, TimerHandle
+from collections import Counter
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -14,8 +15,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from panda_mdp.protocol.server.context import Settings
 
 
-def bounded(settings: Settings) -> type[HttpToolsProtocol]:
-    """A protocol class with these settings' bounds."""
+def bounded(settings: Settings, proxy: str = "") -> type[HttpToolsProtocol]:
+    """A protocol class with these settings' bounds; proxies may have as many connections as all."""
+    open_connections: Counter[str] = Counter()
+    proxies = {part.strip() for part in proxy.split(",")}
 
     class Bounded(HttpToolsProtocol):
         """One connection."""
@@ -24,15 +27,25 @@ def bounded(settings: Settings) -> type[HttpToolsProtocol]:
         """Bytes of a header that is not complete yet."""
         _timer: TimerHandle | None = None
         """While a header is awaited."""
+        _address = ""
 
         def connection_made(self, transport: BaseTransport) -> None:
             super().connection_made(transport)  # type: ignore[arg-type]
             self._await_header()
-            if len(self.connections) > settings.connections:
+            peer = transport.get_extra_info("peername")
+            self._address = peer[0] if peer else ""
+            open_connections[self._address] += 1
+            mine = open_connections[self._address]
+            if proxies & {"*", self._address}:
+                mine = 0
+            if len(self.connections) > settings.connections or mine > settings.address_connections:
                 self._refuse(b"503 Service Unavailable")
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            open_connections[self._address] -= 1
+            if not open_connections[self._address]:
+                del open_connections[self._address]
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -73,7 +86,7 @@ def bounded(settings: Settings) -> type[HttpToolsProtocol]:
 def options(settings: Settings, proxy: str = "") -> dict[str, Any]:
     """What uvicorn is configured with; it believes what the proxies at some addresses forward."""
     return {
-        "http": bounded(settings),
+        "http": bounded(settings, proxy),
         "proxy_headers": bool(proxy),
         "forwarded_allow_ips": proxy or None,
         "access_log": False,

@@ -84,6 +84,8 @@ def _caller(*roles: Role) -> Any:
 
 Admin = Annotated[Token, _caller("admin")]
 Reporter = Annotated[Token, _caller("reporter")]
+Analyst = Annotated[Token, _caller("analyst", "admin")]
+Auditor = Annotated[Token, _caller("auditor", "admin")]
 Monitor = Annotated[Token, _caller("monitor", "admin")]
 
 

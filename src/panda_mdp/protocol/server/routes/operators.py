@@ -14,6 +14,8 @@ from panda_mdp.protocol.messages.service import (
     ActionList,
     EnrolRequest,
     Health,
+    RemovalDone,
+    RemovalRequest,
     TokenList,
     TokenMade,
     TokenRequest,
@@ -23,13 +25,16 @@ from panda_mdp.protocol.server.failures import unavailable
 from panda_mdp.protocol.server.gate import ENROL, Metrics
 from panda_mdp.protocol.server.routes import (
     Admin,
+    Auditor,
     Monitor,
     Reading,
+    Reporter,
     Routes,
     Shared,
     answer,
     body_of,
 )
+from panda_mdp.protocol.server.store.removal import remove, withdraw
 from panda_mdp.protocol.server.store.schema import ActionRow
 
 router = Routes()
@@ -76,10 +81,28 @@ def delete_token(
     return Response(status_code=204)
 
 
+@router.serves("POST", "/v1/removals", RemovalDone)
+def post_removal(
+    context: Shared, operator: Admin, message: Annotated[RemovalRequest, body_of(RemovalRequest)]
+) -> RemovalDone:
+    """Erase the reports of a token, a batch or a receipt, set them aside, or take them back."""
+    with context.store.everything() as session:
+        done = remove(session, context.key, message, operator.id)
+    context.book.refresh()
+    return done
+
+
+@router.serves("DELETE", "/v1/reports", RemovalDone)
+def delete_reports(context: Shared, reporter: Reporter) -> RemovalDone:
+    """Erase everything that this token has reported. Its quota stays spent."""
+    with context.store.everything() as session:
+        return withdraw(session, context.key, reporter.id)
+
+
 @router.serves("GET", "/v1/actions", ActionList)
 def get_actions(
     session: Reading,
-    operator: Admin,
+    auditor: Auditor,
     before: Annotated[int, Query(ge=1, lt=2**53)] = 2**53 - 1,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> ActionList:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+import operator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from tempfile import TemporaryFile
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from fastapi.responses import Response, StreamingResponse
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.protocol.messages.deployments import (
@@ -21,7 +24,7 @@ from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.estimate import compute, gather, span
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import (
-    Admin,
+    Analyst,
     NamePath,
     Reading,
     Reporter,
@@ -37,10 +40,12 @@ from panda_mdp.protocol.server.store.schema import ReportRow
 
 router = Routes()
 PAGE = 2_000
+CHUNK = 256 << 10
+Form = Literal["ndjson", "csv", "parquet", "arrow"]
 NDJSON = "application/x-ndjson"
 _EXPORT: Responses = {
     200: {
-        "description": "One line of JSON per report, in the order of seq.",
+        "description": "Reports in the order of seq: a line of JSON each, or in another format.",
         "content": {NDJSON: {"schema": {"type": "string"}}},
     }
 }
@@ -62,7 +67,7 @@ async def post_report(
         refusal = live.problem(message, reporter.id)
     made = bytes.fromhex(message.id.replace("-", ""))
     report = Report(live.id, made, reporter.id, live.version, message.output)
-    outcome = "conflict" if refusal else await context.writer.write(report, live.quota)
+    outcome = "conflict" if refusal else await context.writer.write(report, live.quota_of(reporter))
     if outcome == "conflict" and await run_in_threadpool(_accepted, context, report):
         # A repeat of what was accepted stays accepted, whatever has changed since.
         outcome = "known"
@@ -86,49 +91,113 @@ def _accepted(context: Context, report: Report) -> bool:
 @router.serves("GET", "/v1/deployments/{name}/reports", _EXPORT)
 def get_reports(
     context: Shared,
-    operator: Admin,
+    analyst: Analyst,
     name: NamePath,
     after: Annotated[int, Query(ge=0, lt=2**53)] = 0,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    form: Annotated[Form, Query(alias="format")] = "ndjson",
 ) -> Response:
-    """Export all reports, or those after a `seq`, as NDJSON."""
-    lines = _lines(context, context.live.get(name).id, after)
-    return StreamingResponse(lines, 200, {"cache-control": "no-store"}, media_type=NDJSON)
+    """Export reports in the order of `seq`: those after one, from a time on, before another.
+
+    Times are ISO 8601, UTC where they name no zone. Parquet and Arrow's stream need pyarrow on the
+    server.
+    """
+    mine = select(ReportRow).filter_by(deployment=context.live.get(name).id)
+    for bound, compare in ((since, operator.ge), (until, operator.lt)):
+        if bound is not None:
+            at = bound if bound.tzinfo else bound.replace(tzinfo=UTC)
+            mine = mine.where(compare(ReportRow.at, at))
+    media, write = FORMS[form]
+    body = write(_pages(context, mine, after))
+    return StreamingResponse(body, 200, {"cache-control": "no-store"}, media_type=media)
 
 
-def _lines(context: Context, deployment: int, after: int) -> Iterator[bytes]:
-    mine = select(ReportRow).filter_by(deployment=deployment).order_by(ReportRow.seq).limit(PAGE)
+Pages = Iterator[list[ReportLine]]
+
+
+def _pages(context: Context, mine: Select[Any], after: int) -> Pages:
     while True:
+        page = mine.where(ReportRow.seq > after).order_by(ReportRow.seq).limit(PAGE)
         with context.store.read() as session:
-            rows = session.scalars(mine.where(ReportRow.seq > after)).all()
+            rows = session.scalars(page).all()
         if not rows:
             return
-        yield b"".join(_line(row) for row in rows)
+        yield [
+            ReportLine(seq=r.seq, at=r.at, version=r.version, output=r.output, user=r.token)
+            for r in rows
+        ]
         after = rows[-1].seq
 
 
-def _line(row: ReportRow) -> bytes:
-    line = ReportLine(
-        seq=row.seq, at=row.at, version=row.version, output=row.output, user=row.token
-    )
-    return line.model_dump_json().encode() + b"\n"
+def _ndjson(pages: Pages) -> Iterator[bytes]:
+    for page in pages:
+        yield b"".join(line.model_dump_json().encode() + b"\n" for line in page)
+
+
+def _csv(pages: Pages) -> Iterator[bytes]:
+    """Fields are numbers, a time and hexadecimal digits: none needs a quote."""
+    yield ",".join(ReportLine.model_fields).encode() + b"\r\n"
+    for page in pages:
+        lines = (line.model_dump(mode="json").values() for line in page)
+        yield "".join(",".join(map(str, each)) + "\r\n" for each in lines).encode()
+
+
+def _columns(form: Literal["parquet", "arrow"]) -> Callable[[Pages], Iterator[bytes]]:
+    """A file of Arrow's columns: written whole beside the memory, then sent."""
+
+    def write(pages: Pages) -> Iterator[bytes]:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            msg = f"format: this server cannot write {form}, for want of pyarrow"
+            raise Failure("invalid", msg, "ask for csv, or install panda-mdp[frames]") from None
+        number, moment = pa.int64(), pa.timestamp("ms", tz="UTC")
+        kinds = {"seq": number, "at": moment, "version": number, "output": number}
+        schema = pa.schema({**kinds, "user": pa.string()})
+        opened = pq.ParquetWriter if form == "parquet" else pa.ipc.new_stream
+
+        def stream() -> Iterator[bytes]:
+            with TemporaryFile() as file:
+                with opened(file, schema) as writer:
+                    for page in pages:
+                        rows = [line.model_dump() for line in page]
+                        writer.write_table(pa.Table.from_pylist(rows, schema))
+                file.seek(0)
+                while part := file.read(CHUNK):
+                    yield part
+
+        return stream()
+
+    return write
+
+
+FORMS: dict[Form, tuple[str, Callable[[Pages], Iterator[bytes]]]] = {
+    "ndjson": (NDJSON, _ndjson),
+    "csv": ("text/csv", _csv),
+    "parquet": ("application/vnd.apache.parquet", _columns("parquet")),
+    "arrow": ("application/vnd.apache.arrow.stream", _columns("arrow")),
+}
 
 
 @router.serves("GET", "/v1/deployments/{name}/counts", Counts)
-def get_counts(context: Shared, session: Reading, operator: Admin, name: NamePath) -> Counts:
+def get_counts(context: Shared, session: Reading, analyst: Analyst, name: NamePath) -> Counts:
     """How often each output was reported, and how many reports came in each hour."""
     live = context.live.get(name)
     return count_reports(session, live.id, live.outputs)
 
 
 @router.serves("GET", "/v1/deployments/{name}/estimate", Estimate)
-def get_estimate(context: Shared, operator: Admin, name: NamePath) -> Response:
+def get_estimate(context: Shared, analyst: Analyst, name: NamePath) -> Response:
     """The share of people in each zone of near records, with 95 % limits that hold for every truth.
 
     Beside it the shares of single records, for maps: the penalised likelihood's, without limits.
     """
     with context.store.read() as session:
         row = find(session, name)
-        key = f"estimate/{row.id}/{row.version}/{span(session, row.id)}"
+        removed = context.store.value("removals")
+        key = f"estimate/{row.id}/{row.version}/{span(session, row.id)}/{removed}"
 
     def make() -> bytes:
         with context.store.read() as session:

@@ -45,10 +45,12 @@ from panda_mdp.protocol.server.store.catalogue import domain_row
 from panda_mdp.protocol.server.store.database import latest
 from panda_mdp.protocol.server.store.deployments import anchors_request, find, find_round
 from panda_mdp.protocol.server.store.log import append, record_action
+from panda_mdp.protocol.server.store.reports import take_ball
 from panda_mdp.protocol.server.store.schema import (
     RoundRow,
     UploadRow,
     now,
+    now_ms,
 )
 
 router = Routes()
@@ -77,6 +79,12 @@ def post_ball(
             "centre: not one of the public centres of this deployment",
             "draw the centre with BallAnchors on the whole domain",
         )
+
+    quota = context.live.get(name).quota_of(reporter)
+    with context.store.reports() as session:
+        allowed = take_ball(session, row.id, reporter.id, quota, now_ms())
+    if not allowed:
+        raise quota.refusal()
 
     def cut() -> bytes:
         table = ball_table(context, request, row.tables[-1])

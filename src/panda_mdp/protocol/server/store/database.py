@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 from urllib.parse import quote
@@ -163,6 +163,17 @@ class Store:
         become visible. On PostgreSQL other changes go on beside it.
         """
         with self._reports, self._exclusive(_REPORTS) as session:
+            yield session
+
+    @contextmanager
+    def everything(self) -> Iterator[Session]:
+        """A transaction beside which nothing at all is written, reports neither."""
+        with ExitStack() as held:
+            if not self.sqlite:
+                held.enter_context(self._reports)
+            session = held.enter_context(self.write())
+            if not self.sqlite:
+                session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _REPORTS})
             yield session
 
     @contextmanager

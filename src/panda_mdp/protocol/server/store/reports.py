@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import delete, exists, func, insert, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    tuple_,
+    type_coerce,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -31,6 +42,9 @@ from panda_mdp.protocol.server.store.schema import (
     when,
 )
 
+ASKED_AGAIN = 4
+"""Balls of a report: an answer that got lost is asked for again."""
+Removal = Literal["erase", "exclude", "include"]
 Outcome = Literal["new", "known", "conflict", "spent", "failed"]
 Period = tuple[int, str, int]
 """A deployment, a token of it, and the number of a period since 1970."""
@@ -51,10 +65,13 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """`most` reports of one token in a period; what the period before left may be caught up."""
+    """`most` reports of one token in a period; what the period before left may be caught up, by a
+    token that was there in it."""
 
     period_ms: int
     most: int
+    since_ms: int = 0
+    """When the token was made."""
 
     def refusal(self) -> Failure:
         """What is answered to a token that has no more."""
@@ -81,7 +98,8 @@ def store_reports(
     for (report, quota), period in zip(batch, periods, strict=True):
         key = report[:2]
         before = stored.get(key)
-        caught_up = max(0, quota.most - used[_before(period)])
+        was_there = quota.since_ms < period[2] * quota.period_ms
+        caught_up = max(0, quota.most - used[_before(period)]) if was_there else 0
         if before is not None:
             outcomes.append("known" if before == report else "conflict")
         elif key in spent or used[period] + taken[period] >= quota.most + caught_up:
@@ -140,6 +158,48 @@ def _add(session: Session, table: type[CountRow | QuotaRow], counts: Counter[Any
     )
 
 
+def take_ball(session: Session, deployment: int, token: str, quota: Quota, at: int) -> bool:
+    """Count a ball that a token asks for; False where it has had those of its reports. Within
+    `Store.reports`, as everything that changes quotas."""
+    key = (deployment, token, at // quota.period_ms)
+    row = session.get(QuotaRow, key)
+    if row is None:
+        names = ("deployment", "token", "period")
+        row = QuotaRow(**dict(zip(names, key, strict=True)), count=0, balls=0)
+        session.add(row)
+    row.balls += 1
+    return row.balls <= ASKED_AGAIN * quota.most
+
+
+# What is removed
+
+
+def remove_reports(session: Session, chosen: ColumnElement[bool], action: Removal) -> Counter[int]:
+    """Erase reports, set them aside or take them back, and their counts with them: how many of each
+    deployment. Within `Store.everything`."""
+    sign = {"exclude": ReportRow.deployment > 0, "include": ReportRow.deployment < 0}
+    mine = (chosen, sign[action]) if action in sign else (chosen,)
+    hour = type_coerce(ReportRow.at, BigInteger) // HOUR_MS
+    key = (ReportRow.deployment, ReportRow.version, ReportRow.output, hour)
+    counted = select(*key, func.count()).where(*mine).group_by(*key)
+    counts = {tuple(row[:4]): row[4] for row in session.execute(counted)}
+    if not counts:
+        return Counter()
+    changes = Counter({each: -count for each, count in counts.items()})
+    if action == "erase":
+        session.execute(delete(ReportRow).where(*mine))
+    else:
+        changes.update({(-each[0], *each[1:]): count for each, count in counts.items()})
+        moved = update(ReportRow).where(*mine).values(deployment=-ReportRow.deployment)
+        session.execute(moved.execution_options(synchronize_session=False))
+    _add(session, CountRow, changes)
+    session.execute(delete(CountRow).where(CountRow.count == 0))
+    touched: Counter[int] = Counter()
+    for (deployment, *_), count in counts.items():
+        touched[abs(deployment)] += count
+    return touched
+
+
 # What is left of them
 
 
@@ -174,8 +234,9 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
         days = [d for d in (row.request.retention_days, most_days) if d is not None]
         if days:
             hour = at // HOUR_MS - 24 * min(days)
-            while gone := _remove_hour(store, row.id, hour):
-                removed += gone
+            for key in (row.id, -row.id):
+                while gone := _remove_hour(store, key, hour):
+                    removed += gone
             _remove_sent(store, row.id, when(hour * HOUR_MS))
         with store.write() as session:
             # Two periods are looked at, and no more.

@@ -35,7 +35,7 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.messages.types import MetricKind, Role
 
-LAYOUT = "2"
+LAYOUT = "3"
 """Of these tables; a server refuses a database of another one."""
 
 
@@ -141,6 +141,9 @@ class TokenRow(Secret, Base):
 
     __tablename__ = "tokens"
     role: Mapped[Role] = mapped_column(Text)
+    batch: Mapped[str] = mapped_column(index=True, default="")
+    """The invitation that it came of, or the request that it was made in with others: what can be
+    removed together. Everybody with the same code has the same one."""
 
 
 class InvitationRow(Secret, Base):
@@ -238,7 +241,8 @@ class RoundRow(Base):
 
 
 class ReportRow(Base):
-    """A report."""
+    """A report. One that was set aside has its deployment's number with the sign changed, as its
+    count has: nothing that looks for a deployment's finds it."""
 
     __tablename__ = "reports"
     seq: Mapped[Serial]
@@ -251,6 +255,7 @@ class ReportRow(Base):
     __table_args__ = (
         Index("reports_by_id", "deployment", "id", unique=True),
         Index("reports_by_age", "deployment", "at"),
+        Index("reports_by_token", "token"),
         _NEVER_AGAIN,
     )
 
@@ -267,13 +272,14 @@ class CountRow(Base):
 
 
 class QuotaRow(Base):
-    """Reports accepted of a token in a period (its number since 1970)."""
+    """Reports accepted of a token in a period (its number since 1970), and balls asked for."""
 
     __tablename__ = "quotas"
     deployment: Mapped[Number]
     token: Mapped[Key]
     period: Mapped[Number]
-    count: Mapped[int]
+    count: Mapped[int] = mapped_column(default=0)
+    balls: Mapped[int] = mapped_column(default=0)
 
 
 class ActionRow(Base):
