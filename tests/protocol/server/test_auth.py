@@ -145,4 +145,4 @@ def test_a_token_read_while_another_is_revoked_is_not_cached(database: str) -> N
 
 
 def test_a_token_shows_no_digest() -> None:
-    assert "x" * 32 not in repr(Token("a" * 12, b"x" * 32, "admin", None))
+    assert "x" * 32 not in repr(Token("a" * 12, b"x" * 32, "admin", None, now()))
