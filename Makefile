@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # Hundreds of processes start from the same sources: translate each once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs test test-engines test-lowest test-lowest-extras mutants release-check proofs check clean
+.PHONY: demo docs test test-operate test-engines test-lowest test-lowest-extras mutants release-check proofs check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/panda-mdp demo --out out/demo
@@ -30,6 +30,12 @@ test-lowest-extras: $(VENV)-lowest/.done
 	$(VENV)-lowest/bin/python -m pip install --quiet -c .ci/lowest.txt -c .ci/lowest-extras.txt \
 	  -e '.[plot,paper,geo,frames,server]'
 	NUMBA_CACHE_DIR=$(VENV)-lowest/numba $(VENV)-lowest/bin/python .ci/extras_smoke.py
+
+# Drills of an operator: restore, damage, lost keys, a full disk, clocks, a batch that lies, kills and crashes.
+test-operate: $(VENV)/.dev
+	$(BIN)/pytest -n 2 tests/protocol/server/test_backup.py tests/protocol/server/test_damage.py \
+	  tests/protocol/server/test_removal.py tests/protocol/server/test_retention.py tests/protocol/server/test_crash.py \
+	  tests/protocol/server/test_deploy.py tests/protocol/messages/test_keys.py tests/protocol/ledger
 
 # The documentation's site, in out/site: links are checked, the gallery is drawn.
 docs: $(VENV)/.dev

@@ -12,8 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-from protocol_servers import domain_body
-from stage import client, deployed, rogue, small_domain
+from stage import client, deployed, domain_body, rogue, small_domain
 
 from panda_mdp.errors import PandaError
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 
-import httpx
 from stage import deployed, new_id
 
 from panda_mdp.protocol.server.auth import invite
@@ -25,8 +24,9 @@ def main() -> None:
         with Store.open(running.database) as store, store.write() as session:
             code = invite(session, PLACES)
         began, taken = time.perf_counter(), []
+        somebody = running.client()
         for _ in range(PLACES):
-            answer = httpx.post(f"{running.url}/v1/enrol", json={"code": code})
+            answer = somebody.post("/v1/enrol", json={"code": code})
             if answer.status_code == 201:
                 taken.append(answer.json()["token"])
         took = time.perf_counter() - began

@@ -14,7 +14,14 @@ import panda_mdp as pm
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from protocol_servers import Running, new_id, publish, small_domain, small_table  # noqa: E402
+from protocol_servers import (  # noqa: E402
+    Running,
+    domain_body,
+    new_id,
+    publish,
+    small_domain,
+    small_table,
+)
 from protocol_standin import TOKEN, URL, Standin, give  # noqa: E402
 
 from panda_mdp.protocol import Allowance, Client  # noqa: E402
@@ -27,6 +34,7 @@ __all__ = [
     "Standin",
     "client",
     "deployed",
+    "domain_body",
     "give",
     "new_id",
     "rogue",

@@ -30,7 +30,7 @@ from panda_mdp.cli.options import (
 )
 from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
-from panda_mdp.cli.publish import publish, remove
+from panda_mdp.cli.publish import publish, remove, witness
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import invite, serve, token
 from panda_mdp.cli.signing import signing_app
@@ -56,7 +56,7 @@ app.add_typer(signing_app, name="signing")
 for command in (
     *(attack, epsilon, estimate, explain, key, prior, solve),
     *(panda, reproduce, publish, serve, token, invite, verify),
-    *(backup, restore, doctor, remove, words, sanitise),
+    *(backup, restore, doctor, remove, witness, words, sanitise),
 ):
     app.command()(command)
 app.command(context_settings=PLACES_IN_ARGUMENTS)(perturb)

@@ -299,6 +299,7 @@ def forget(
 def trust(
     url: Url,
     key: str | None = None,
+    witness: str | None = None,
     forget_log: bool = False,
     folder: Folder = HOME,
     plain_http: Plain = False,
@@ -307,6 +308,7 @@ def trust(
 
     Options:
         key BASE64: Pin this key, which you have from the operator.
+        witness BASE64: Believe only what this witness of the log has signed too.
         forget_log: Begin the server's log anew: it was lost or restored.
     """
     from panda_mdp.protocol import VerifyKey
@@ -318,6 +320,8 @@ def trust(
     pins = Trust(place, origin_of(url, plain_http)[0])
     if key is not None:
         pins.pin_key(VerifyKey.from_base64(key))
+    if witness is not None:
+        pins.pin_witness(VerifyKey.from_base64(witness))
     if forget_log:
         pins.forget_log()
     shown = f"no key of {url} is pinned; the first one that it shows will be"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panda_mdp.cli.client import Period, Plain, TokenFile, Url, read_token
+from panda_mdp.cli.client import HOME, Folder, Period, Plain, TokenFile, Url, read_token
 from panda_mdp.cli.frame import working
 from panda_mdp.cli.options import Seed, described, require
 from panda_mdp.errors import InvalidInputError
@@ -140,6 +140,47 @@ def remove(
     with closing(Wire(url, read_token(token_file), allow_plain_http=plain_http)) as wire:
         done: RemovalDone = wire.post(RemovalDone, wanted, "removals")
     typer.echo(f"{action}: {done.reports} reports; {done.tokens} tokens revoked")
+
+
+@described
+def witness(
+    url: Url,
+    key: Annotated[Path, typer.Option()],
+    folder: Folder = HOME,
+    token_file: Path | None = None,
+    plain_http: Plain = False,
+) -> None:
+    """Look at a server's log once, as somebody independent, and sign its head for everybody.
+
+    Refuses a log that was shortened or rewritten since the last time, which the folder remembers.
+    Run it every hour. Prints what was signed; with a token it is published beside the log.
+
+    Options:
+        key FILE: The witness's own key (`signing new`).
+        token_file FILE: File with an auditor's token of the server.
+    """
+    import time
+
+    from panda_mdp.protocol.client.trust import Trust
+    from panda_mdp.protocol.client.wire import Wire
+    from panda_mdp.protocol.messages.log import CoSigned, Log
+    from panda_mdp.protocol.messages.service import ServiceInfo
+    from panda_mdp.protocol.messages.signing import SigningKey
+
+    own, place = SigningKey.load(key), folder.expanduser()
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    token = None if token_file is None else read_token(token_file)
+    with closing(Wire(url, token, allow_plain_http=plain_http)) as wire:
+        trust = Trust(place, wire.origin)
+        keys = trust.keyring(wire.get(ServiceInfo), None)
+        log: Log = wire.get(Log, "log")
+        trust.check_log(log, keys)
+        trust.pin_log(log.head)
+        facts = {"size": log.head.size, "root": log.head.root, "at": time.time_ns() // 1_000_000}
+        seen = CoSigned.by(own, public=own.public.base64, **facts)
+        if token is not None:
+            wire.post(CoSigned, seen, "log", "witnesses")
+    typer.echo(seen.model_dump_json())
 
 
 def _places(file: Path) -> Domain | None:

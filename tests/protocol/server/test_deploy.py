@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -15,6 +17,9 @@ from pathlib import Path
 import yaml
 
 import panda_mdp as pm
+from panda_mdp.protocol.server.gate import Metrics
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.writer import ReportWriter
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -95,6 +100,20 @@ def test_the_install_script(tmp_path: Path) -> None:
         # The account is made by the operator.
         checked = shell("systemd-analyze", "verify", prefix / "panda-mdp.service")
         assert "Unknown" not in checked.stderr and "not executable" not in checked.stderr
+
+
+def test_rules_and_dashboard_ask_for_metrics_that_there_are(tmp_path: Path) -> None:
+    rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())
+    asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    panels = json.loads((DEPLOY / "dashboard.json").read_text())["panels"]
+    asked += [target["expr"] for panel in panels for target in panel["targets"]]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    with Store.create(str(tmp_path / "panda.db")) as store:
+        metrics = Metrics(ReportWriter(store), lambda: True)
+        metrics.count("POST", "/v1/deployments/{name}/reports", 429, 0.1, "rate_limited")
+        shown = set(re.findall(r"^(\w+)", metrics.text().decode(), re.M))
+    names = {name for text in asked for name in re.findall(r"\b(?:panda_mdp|process)_\w+", text)}
+    assert names <= shown and len(asked) == 16
 
 
 def test_all_ways_of_running_it_use_the_script() -> None:

@@ -166,7 +166,7 @@ class Client(AbstractContextManager["Client"]):
                 "the server described another deployment than the one that was asked for"
             )
         stated = read_statement(info, key)
-        log = self.log()
+        log = self.trust.witnessed(self.log())
         number = log.number_of(info.signed, f"deployment {name}")
         self.trust.check_statement(stated, number)
         pin = None

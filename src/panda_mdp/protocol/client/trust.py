@@ -64,6 +64,8 @@ class Known:
     tables: dict[str, Pin] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     """The SHA-256 of every version of a table that was seen."""
+    witnesses: list[str] = field(default_factory=list)
+    """Keys without whose word nothing of the log counts."""
 
     def pin(self, key: VerifyKey, forget: bool) -> None:
         """Trust a key; where it is another one, forget what the former signed, or keep it."""
@@ -139,6 +141,25 @@ class Trust:
                 "the operator shows different things to different people, or has lost its log. Do "
                 "not report, and ask the operator"
             )
+
+    def pin_witness(self, key: VerifyKey) -> None:
+        """Believe from now on only what this witness has signed too."""
+        with self._change() as known:
+            known.witnesses = sorted({*known.witnesses, key.base64})
+
+    def witnessed(self, log: Log) -> Log:
+        """The part of a log that every pinned witness has signed."""
+        size = len(log.leaves)
+        for public in self.known().witnesses:
+            key = VerifyKey.from_base64(public)
+            seen = next((each for each in log.witnesses if each.public == public), None)
+            if seen is None or not log.continues(seen):
+                raise SignatureError(
+                    f"witness {key.id} has not signed this log; do not report, and ask both"
+                )
+            seen.verify(key)
+            size = min(size, seen.size)
+        return log.model_copy(update={"leaves": log.leaves[:size]})
 
     def pin_log(self, head: LogHead) -> None:
         """Remember a head that passed its checks, unless a later one is known."""

@@ -16,9 +16,10 @@ from pydantic import Field
 
 from panda_mdp.errors import SignatureError
 from panda_mdp.protocol.messages.signing import Keyring, Signed, signed_bytes
-from panda_mdp.protocol.messages.types import Count, Message, Sha256
+from panda_mdp.protocol.messages.types import Base64, Count, Message, Sha256
 
 MOST_LEAVES = 100_000
+MOST_WITNESSES = 16
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -52,6 +53,25 @@ class LogHead(Signed):
         return signed_bytes("log", self.size, self.root, self.at)
 
 
+class CoSigned(Signed):
+    """POST /v1/log/witnesses: a length and root that a witness has seen, and signs for everybody.
+
+    Whoever trusts it need not compare heads with others: an operator who shows two logs would have
+    to show both to the witness, who signs one.
+    """
+
+    public: Base64
+    """The witness's key."""
+    size: Count
+    root: Sha256
+    at: Count
+
+    @property
+    def signed(self) -> bytes:
+        """What the witness signs."""
+        return signed_bytes("witness", self.size, self.root, self.at)
+
+
 class Log(Message):
     """GET /v1/log: the latest head and the hashes of all entries.
 
@@ -61,6 +81,7 @@ class Log(Message):
 
     head: LogHead
     leaves: Annotated[list[Sha256], Field(max_length=MOST_LEAVES)]
+    witnesses: Annotated[list[CoSigned], Field(max_length=MOST_WITNESSES, default_factory=list)]
 
     def verify(self, keys: Keyring) -> None:
         """Raise `SignatureError` unless the head is signed and is that of the entries."""
@@ -70,7 +91,7 @@ class Log(Message):
                 "the entries of the server's log are not those that its operator signed"
             )
 
-    def continues(self, head: LogHead) -> bool:
+    def continues(self, head: LogHead | CoSigned) -> bool:
         """Whether a head is that of the first entries."""
         first = [bytes.fromhex(leaf) for leaf in self.leaves[: head.size]]
         return len(first) == head.size and root_of(first).hex() == head.root

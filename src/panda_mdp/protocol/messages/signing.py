@@ -10,6 +10,7 @@ a signature of one thing is never one of another:
     panda-mdp deployment 1\\n{name}\\n{sha256 of the statement's text}\\n
     panda-mdp rows 1\\n{deployment}\\n{round or version}\\n{sha256 of the canonical JSON}\\n
 
+    panda-mdp witness 1\\n{size}\\n{root}\\n{time}\\n        signed by a witness of the log
     panda-mdp key 1\\n{public key}\\n{from}\\n{until}\\n      signed by the operator's key
     panda-mdp successor 1\\n{the successor's public key}\\n  signed by the key that it follows
 
@@ -44,7 +45,9 @@ from panda_mdp.base.atomic import atomic_file, read_private, write_private
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.types import Base64, Count, Message
 
-Purpose = Literal["table", "log", "round", "deployment", "rows", "key", "successor", "removal"]
+Purpose = Literal[
+    "table", "log", "round", "deployment", "rows", "key", "successor", "removal", "witness"
+]
 
 
 def canonical_json(value: Any) -> bytes:

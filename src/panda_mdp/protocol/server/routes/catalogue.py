@@ -20,12 +20,13 @@ from panda_mdp.protocol.messages.catalogue import (
     TableList,
     TableRef,
 )
-from panda_mdp.protocol.messages.log import MOST_LEAVES, Log, LogEntries
+from panda_mdp.protocol.messages.log import MOST_LEAVES, CoSigned, Log, LogEntries
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.routes import (
     OCTETS,
     Admin,
+    Auditor,
     File,
     NamePath,
     Reading,
@@ -33,6 +34,7 @@ from panda_mdp.protocol.server.routes import (
     Routes,
     Shared,
     VersionPath,
+    Writing,
     answer,
     body_of,
 )
@@ -47,7 +49,7 @@ from panda_mdp.protocol.server.store.catalogue import (
     streets_of,
     table_row,
 )
-from panda_mdp.protocol.server.store.log import entries, record_action, whole_log
+from panda_mdp.protocol.server.store.log import entries, keep_witness, record_action, whole_log
 from panda_mdp.protocol.server.store.schema import DomainRow
 from panda_mdp.version import __version__
 
@@ -188,6 +190,15 @@ Number = Annotated[int, Query(ge=0, le=MOST_LEAVES)]
 def get_log(session: Reading) -> Log:
     """The signed head and the hashes of all entries, the same for everybody."""
     return whole_log(session)
+
+
+@router.serves("POST", "/v1/log/witnesses", CoSigned)
+def post_witness(
+    session: Writing, auditor: Auditor, message: Annotated[CoSigned, body_of(CoSigned)]
+) -> CoSigned:
+    """Publish what a witness has signed about the log, beside it."""
+    keep_witness(session, message)
+    return message
 
 
 @router.serves("GET", "/v1/log/entries", LogEntries)

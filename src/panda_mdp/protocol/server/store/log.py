@@ -6,12 +6,13 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from panda_mdp.errors import FileFormatError
+from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages import log as tree
-from panda_mdp.protocol.messages.log import Log, LogEntries, LogHead
-from panda_mdp.protocol.messages.signing import SigningKey
+from panda_mdp.protocol.messages.log import MOST_WITNESSES, CoSigned, Log, LogEntries, LogHead
+from panda_mdp.protocol.messages.signing import SigningKey, VerifyKey
+from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import found, latest
-from panda_mdp.protocol.server.store.schema import ActionRow, EntryRow, now_ms
+from panda_mdp.protocol.server.store.schema import ActionRow, EntryRow, WitnessRow, now_ms
 
 
 def append(session: Session, key: SigningKey, entry: bytes) -> None:
@@ -39,7 +40,29 @@ def whole_log(session: Session) -> Log:
     """The latest head, and all leaves."""
     head = found(latest(session, EntryRow, EntryRow.size), "log yet", "publish a table first")
     shown = LogHead.model_validate(head)
-    return Log(head=shown, leaves=[leaf.hex() for leaf in _leaves(session)])
+    rows = session.scalars(select(WitnessRow).order_by(WitnessRow.public))
+    return Log(
+        head=shown,
+        leaves=[leaf.hex() for leaf in _leaves(session)],
+        witnesses=[CoSigned.model_validate(row) for row in rows],
+    )
+
+
+def keep_witness(session: Session, seen: CoSigned) -> None:
+    """Keep what a witness has signed, where it is of this log and no earlier than what it signed
+    before."""
+    try:
+        seen.verify(VerifyKey.from_base64(seen.public))
+    except SignatureError as error:
+        raise Failure("invalid", f"signature: {error}", "sign it again") from None
+    log = whole_log(session)
+    if not log.continues(seen):
+        raise Failure("conflict", "this log has no such head", "keep it as proof, and publish it")
+    before = session.get(WitnessRow, seen.public)
+    if before is None and len(log.witnesses) >= MOST_WITNESSES:
+        raise Failure("conflict", f"the log has {MOST_WITNESSES} witnesses", "ask the operator")
+    if before is None or before.size <= seen.size:
+        session.merge(WitnessRow(**dict(seen)))
 
 
 def check_log(session: Session) -> Log | None:

@@ -295,6 +295,17 @@ class ActionRow(Base):
     __table_args__ = (_NEVER_AGAIN,)
 
 
+class WitnessRow(Base):
+    """The latest head that a witness has signed."""
+
+    __tablename__ = "witnesses"
+    public: Mapped[Key]
+    size: Mapped[int]
+    root: Mapped[str]
+    at: Mapped[int] = mapped_column(BigInteger)
+    signature: Mapped[str]
+
+
 class EntryRow(Base):
     """Something that was signed for good, a leaf of the log's hash tree, and what the operator
     signed about the log that ends with it."""
