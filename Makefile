@@ -31,7 +31,7 @@ test-lowest-extras: $(VENV)-lowest/.done
 	  -e '.[plot,paper,geo,frames,server]'
 	NUMBA_CACHE_DIR=$(VENV)-lowest/numba $(VENV)-lowest/bin/python .ci/extras_smoke.py
 
-# Drills of an operator: restore, damage, lost keys, a full disk, clocks, a batch that lies, kills and crashes.
+# Drills of an operator: restore, damage, lost keys, clocks, a batch that lies, kills and crashes.
 test-operate: $(VENV)/.dev
 	$(BIN)/pytest -n 2 tests/protocol/server/test_backup.py tests/protocol/server/test_damage.py \
 	  tests/protocol/server/test_removal.py tests/protocol/server/test_retention.py tests/protocol/server/test_crash.py \
