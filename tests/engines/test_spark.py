@@ -19,9 +19,6 @@ from outside import left_out
 import panda_mdp as pm
 from panda_mdp.errors import InvalidInputError
 
-if find_spec("pyspark") is None or shutil.which("java") is None:
-    left_out("Java", "install Java 17 or newer, and pip install 'panda-mdp[engines]' for Spark")
-pyspark = pytest.importorskip("pyspark")
 pytestmark = pytest.mark.filterwarnings("ignore")
 KEY = pm.DrawKey(bytes(range(32)))
 ROWS = 4000
@@ -51,6 +48,10 @@ def frame() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two executors in processes of their own; a task may fail four times."""
+    if find_spec("pyspark") is None or shutil.which("java") is None:
+        left_out("Java", "install Java 17 or newer, and pip install 'panda-mdp[engines]' for Spark")
+    import pyspark.sql
+
     source = str(Path(pm.__file__).resolve().parents[1])
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     os.environ.update(

@@ -15,7 +15,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from outside import left_out
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Locator,
+    Page,
+    expect,
+    sync_playwright,
+)
 from protocol_servers import Running
 
 import panda_mdp as pm
@@ -36,6 +43,15 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 SLOW_MS = 180_000
 """Machines that test may be busy; a page that never answers still fails."""
 expect.set_options(timeout=SLOW_MS)
+
+
+def until_drawn_anew(canvas: Locator, before: bytes) -> None:
+    """Wait until a picture is another one than before."""
+    for _ in range(SLOW_MS // 100):
+        if canvas.screenshot() != before:
+            return
+        canvas.page.wait_for_timeout(100)
+    raise AssertionError("the picture stays as it was")
 
 
 @dataclass(frozen=True)

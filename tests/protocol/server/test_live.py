@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from protocol_servers import small_domain, small_table
+from protocol_servers import PATIENCE, small_domain, small_table
 
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
@@ -36,12 +36,12 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_a_crowd_reads_a_deployment_once(store: Store) -> None:
-    together = threading.Barrier(8)
+    together = threading.Barrier(8, timeout=PATIENCE)
     with store:
         live = LiveDeployments(store)
 
         def ask(_: int) -> Live:
-            together.wait(10)
+            together.wait()
             return live.get("main")
 
         with ThreadPoolExecutor(8) as threads:

@@ -20,6 +20,7 @@ from protocol_browser import (
     numbers_in,
     open_browser,
     open_site,
+    until_drawn_anew,
     violations,
     visit,
 )
@@ -448,8 +449,7 @@ def test_a_pinch_zooms_and_picks_nothing(browser: Browser, site: Site) -> None:
         for step in range(1, 9):
             touch("touchMove", (160 - 8 * step, 200), (200 + 8 * step, 200))
         touch("touchEnd")
-        at.page.wait_for_timeout(300)
-        assert at.page.locator("#canvas").screenshot() != before
+        until_drawn_anew(at.page.locator("#canvas"), before)
         assert not at.page.is_visible("#spread")
 
 

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
-from protocol_browser import VECTORS, Site, open_browser, open_site, violations, visit
+from protocol_browser import (
+    VECTORS,
+    Site,
+    open_browser,
+    open_site,
+    until_drawn_anew,
+    violations,
+    visit,
+)
 
 REPORTS = 60
 
@@ -237,8 +245,7 @@ def test_maps_move_together(browser: Browser, site: Site) -> None:
         at.page.locator("#map-reported canvas").focus()
         at.page.keyboard.press("+")
         at.page.keyboard.press("ArrowLeft")
-        at.page.wait_for_timeout(300)
-        assert estimated.screenshot() != before
+        until_drawn_anew(estimated, before)
 
 
 @pytest.mark.parametrize("role", ["nobody", "reporter"])

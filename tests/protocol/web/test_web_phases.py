@@ -14,6 +14,7 @@ from forging import honest
 from helpers import save_compact
 from playwright.sync_api import Browser, expect
 from protocol_browser import (
+    SLOW_MS,
     VECTORS,
     Sent,
     Visit,
@@ -217,7 +218,7 @@ def test_a_round_of_anchors(browser: Browser, site: Site) -> None:
         page = at.page
         page.wait_for_function("() => document.getElementById('send').disabled")
         # Reported by another person too, so that the round closes.
-        for _ in range(100):
+        for _ in range(SLOW_MS // 100):
             uploads = [sent for sent in posted(site) if sent.path.endswith("/anchors")]
             if uploads:
                 break
