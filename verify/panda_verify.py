@@ -188,7 +188,7 @@ class File:
         need(data[14:at] == text and type(self.claims) is dict, "the header is not canonical JSON")
         need(nested(self.claims), "the header is too deep")
         form = self.claims.get("format"), self.claims.get("version")
-        need(form == ("panda-mdp table", 1) and form[1] is not True, "a foreign format")
+        need(form == ("panda-mdp table", 1) and type(form[1]) is int, "a foreign format")
         plain = 0
         for name, (coding, shape, length) in self.claims["sections"].items():
             need(coding in CODINGS.get(name, ()), f"a section {name[:40]!r} is none of this format")

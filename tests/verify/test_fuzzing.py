@@ -14,7 +14,7 @@ import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import FileFormatError
 
-FILES, COMMANDS = 1200, 120
+FILES, COMMANDS = 1200, 40
 pytestmark = pytest.mark.filterwarnings("ignore::panda_mdp.errors.ScaleWarning")
 
 

@@ -386,7 +386,7 @@ def _restore_losses(
     # number that is stored.
     check_unpacked(8 * min(math.prod(shape), MOST_STORED), packed)
     exponent = real(power, "the power of losses")
-    if is_steep(domain, exponent):
+    if exponent <= 0 or is_steep(domain, exponent):
         raise FileFormatError(f"losses of the power {exponent!r} of these distances do not follow")
     if outputs.records is not None:
         return distance_loss(domain, outputs.records, exponent)
