@@ -1,5 +1,5 @@
 (* A file, its sum checked, as a header and arrays. The format is in docs/format.md; tables of PAnDA whose
-   anchors are drawn by coins are refused by name. *)
+   anchors are drawn by coins and rows in factors are refused by name. *)
 exception Unreadable of string
 
 let need condition reason = if not condition then raise (Unreadable reason)
@@ -110,7 +110,8 @@ let block text n floors =
 
 type section = { coding : string; shape : int list; text : string }
 
-let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "mesh_area" ]
+let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "mesh_area";
+              "bound_prices" ]
 let wholes = [ "nodes"; "outputs"; "weights"; "floor"; "starts"; "columns"; "values"; "order"; "bound_pairs";
                "bound_starts"; "bound_columns"; "mesh_vertices"; "mesh_inside"; "centres"; "centre_weights";
                "outside_weights"; "candidates"; "anchor_rows" ]
@@ -141,6 +142,7 @@ let sealed_sections data =
   let version = Json.get "version" claims in
   need (Json.text (Json.get "format" claims) = "panda-mdp table" && version = Json.Number "1") "a foreign format";
   need (not (Json.has "selection" claims && Json.has "mesh" claims)) "a mesh has no selection";
+  need (not (Json.has "factored" claims)) "a table in factors is not read here";
   let plain = ref Z.zero in
   let one (name, entry) =
     match entry with
@@ -428,7 +430,8 @@ let read data =
         (written_out floor (whole "starts" [ k + 1 ]) columns values k m, sums)
   in
   let bound =
-    if has "bound_pairs" && not (Json.has "selection" claims) then (
+    if has "bound_prices" && not (Json.has "selection" claims) then [ take "bound_prices" [ k ] ]
+    else if has "bound_pairs" && not (Json.has "selection" claims) then (
       let pairs = whole "bound_pairs" [ -1; 2 ] and columns = whole "bound_columns" [ -1 ] in
       let n = Array.length columns and e = Array.length pairs / 2 in
       let starts = whole "bound_starts" [ e + 1 ] in

@@ -287,6 +287,7 @@ let check_loss table epsilon =
   refuse (Array.for_all (fun v -> Z.sign v >= 0) multipliers) "a multiplier is negative";
   if not given then "not computed: the losses are not in the file"
   else if Json.has "selection" table.claims then "none for two phases"
+  else if List.mem_assoc "bound_prices" table.arrays then "not computed: prices are not summed here"
   else
     let sum = ref Z.zero and weights = whole table "weights" in
     Array.iteri (fun i c -> sum := Z.add !sum (Z.mul c (Z.of_int64 weights.(i)))) costs;

@@ -710,6 +710,7 @@ PLACES: dict[str, Change] = {
     "outputs called records": state("outputs", {"kind": "records", "labels": None}),
     "places without their sections": state("outputs.kind", "labels"),
     "a label twice": state("outputs.labels", ["a", "b", "c", "d", "a"]),
+    "labels a text of as many letters": state("outputs.labels", "abcde"),
     "a label too few": state("outputs.labels", ["a", "b", "c", "d"]),
     "a place that is not finite": put("output_lat", 0, NAN),
     "a place that is none": put("output_lat", 0, 99.0),

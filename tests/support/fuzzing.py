@@ -79,7 +79,7 @@ def near(rng: random.Random, old: Any) -> Any:
     if isinstance(old, bool) or old is None:
         return rng.choice((not old, 0, 1, "null"))
     if isinstance(old, int | float):
-        changes = (str(old), float(old), old * 2, old / 2, -old, old + 1, [old], old * (1 + 1e-9))
+        changes = (str(old), float(old), old * 2, old / 2, -old, old + 1, [old], old * (1 + 3e-9))
         return rng.choice(changes)
     if isinstance(old, str):
         return rng.choice((old + " ", old.upper(), old[:-1], [old], old + "\0", len(old)))
@@ -122,7 +122,7 @@ def in_numbers(rng: random.Random, file: File) -> None:
         flat[at] = rng.choice(ENTRIES if array.dtype.kind == "i" else REALS)
     elif kind < 6 and len(flat):
         with np.errstate(over="ignore", invalid="ignore"):
-            flat[at] = flat[at] + 1 if array.dtype.kind == "i" else flat[at] * (1 + 1e-9)
+            flat[at] = flat[at] + 1 if array.dtype.kind == "i" else flat[at] * (1 + 3e-9)
     elif kind == 6 and len(array) > 1:
         forging.swap(name, *rng.sample(range(len(array)), 2))(file)
     elif kind == 7:

@@ -304,7 +304,7 @@ def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) 
     if "nodes" in sections:
         domain = domain.with_nodes(sections.take("nodes", domain.size))
     if stated["labels"] is not None:
-        domain = domain.with_labels(stated["labels"])
+        domain = domain.with_labels(check_list(stated["labels"], "labels"))
     if "mesh" in header:
         domain = replace(domain, mesh=_restore_mesh(header["mesh"], sections, domain.size))
     outputs = _restore_outputs(header["outputs"], sections, domain)
@@ -366,7 +366,7 @@ def _restore_outputs(stated: Mapping[str, Any], sections: Sections, domain: Doma
         lon = sections.take("output_lon", len(lat))
         if (lon >= 180).any():
             raise FileFormatError("an output's longitude is not in [-180, 180)")
-        return Outputs.at(lat, lon, labels)
+        return Outputs.at(lat, lon, None if labels is None else check_list(labels, "labels"))
     if kind == "labels" and isinstance(labels, list):
         return Outputs.labels(labels)
     raise FileFormatError(
