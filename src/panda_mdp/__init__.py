@@ -10,7 +10,7 @@ from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.estimate import estimate
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.frames.perturb import Columns, perturb
-from panda_mdp.frames.text import TextSummary, sanitise
+from panda_mdp.frames.text import sanitise
 from panda_mdp.loss import distance_loss
 from panda_mdp.meaning.attack import attack
 from panda_mdp.meaning.epsilon import choose_epsilon
@@ -75,7 +75,6 @@ __all__ = [
     "Problem",
     "Release",
     "SearchSpace",
-    "TextSummary",
     "__version__",
     "attack",
     "audit",

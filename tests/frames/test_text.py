@@ -9,7 +9,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import InvalidInputError, MethodError, NotForReleaseError
-from panda_mdp.frames.text import Sanitiser, words_of
+from panda_mdp.frames.text import Sanitiser, TextSummary, words_of
 
 WORDS = ["cat", "dog", "paris", "rome", "runs"]
 
@@ -77,7 +77,7 @@ def test_lists_and_series_come_back_as_they_are() -> None:
 
 
 def test_the_summary_counts_and_shows_no_word() -> None:
-    summary = pm.TextSummary()
+    summary = TextSummary()
     pm.sanitise(["cat Zebra", "dog dog dog"], table(60.0), summary=summary)
     assert (summary.texts, summary.words, summary.kept) == (2, 5, 4)
     assert (summary.unknown, summary.longest) == (1, 3)
