@@ -24,8 +24,10 @@
     ├── LedgerError                          a user's ledger that cannot be relied on
     │   └── BudgetError                      a report would spend more than the user allows
     └── SolverError (RuntimeError)           a solver ended without an answer
+        └── TimeLimitError                   there was no time for one
 
     GapWarning (UserWarning)                 a certified gap above the one that was asked for
+    SlowerWarning (UserWarning)              the same result takes longer than it could
 
 A message names the value, the rule and the remedy. It never contains a user's record or a seed:
 indices that appear in messages come from public inputs (the domain, a matrix, an output list).
@@ -158,9 +160,17 @@ class SolverError(PandaError, RuntimeError):
     """A solver ended without an answer that could be certified."""
 
 
+class TimeLimitError(SolverError):
+    """The time for some work was over before it had an answer; solvers end with what they have."""
+
+
 class ScaleWarning(UserWarning):
     """Epsilon and the unit of distance do not fit each other: nothing, or all, would be hidden."""
 
 
 class GapWarning(UserWarning):
     """A table is private and its bound holds, but its certified gap exceeds the one asked for."""
+
+
+class SlowerWarning(UserWarning):
+    """A faster way to the same result does not work on this machine, so another one is taken."""

@@ -11,7 +11,9 @@ import numba
 import numpy as np
 import pytest
 
+from panda_mdp.base.deadline import check_time, within
 from panda_mdp.base.threads import by_slices, in_parts
+from panda_mdp.errors import TimeLimitError
 
 
 @pytest.fixture(params=[1, 3])
@@ -101,3 +103,18 @@ def test_an_error_in_a_slice_is_raised():
 
     with pytest.raises(ValueError, match="the third"):
         by_slices(work, 10, 2)
+
+
+def test_where_time_is_over_no_part_is_begun():
+    now, done = [0.0], []
+
+    def work(part: slice) -> None:
+        done.append(part)
+        now[0] += 1.0
+
+    with within(10.0, lambda: now[0]), within(2.5, lambda: now[0]), pytest.raises(TimeLimitError):
+        by_slices(work, 1000, 1)
+    assert len(done) <= 3 + (os.cpu_count() or 1)
+    with within(None):
+        check_time()
+    check_time()

@@ -362,3 +362,20 @@ def test_many_chunks_of_distances_are_one():
     assert 3 < count <= len(near.table) <= max(64, 1.25 * count)
     found = case.whole(case.closure.close(case.z, 6.0))
     assert np.allclose(found, closed(case.whole(case.z), along(case.closure), 6.0), rtol=1e-12)
+
+
+def test_the_switch_from_a_kernel_to_xla_is_said_once():
+    jax = pytest.importorskip("jax")
+    from panda_mdp.compute.jax import triton
+    from panda_mdp.errors import SlowerWarning
+
+    class Card:
+        platform = "gpu"
+
+    triton.available.cache_clear()
+    triton.warn_slower.cache_clear()
+    assert not triton.available(jax.devices("cpu")[0])
+    with pytest.warns(SlowerWarning, match="XLA does the same") as said:
+        assert not triton.available(Card())
+        assert not triton.available(Card())
+    assert len(said) == 1

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
+from panda_mdp.base.deadline import check_time
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, PrivacyError, SolverError
+from panda_mdp.methods.benders import Decomposed
 from panda_mdp.methods.certify import (
     Budget,
     Progress,
@@ -19,6 +21,14 @@ from panda_mdp.methods.certify import (
     next_check,
     print_progress,
 )
+from panda_mdp.methods.constopt import RestrictedLp
+from panda_mdp.methods.everywhere import Everywhere
+from panda_mdp.methods.optimal.backends import CpuEngine
+from panda_mdp.methods.optimal.lp import HighsLp, SmallLp
+from panda_mdp.methods.optimal.program import TilingTuning
+from panda_mdp.methods.optimal.solve import FirstOrder
+from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
+from panda_mdp.methods.second.objectives import objective
 from panda_mdp.table.release import mix, release
 
 LINE = pm.Domain.from_vectors(np.arange(4.0)[:, None])
@@ -189,8 +199,15 @@ def test_a_table_that_cannot_be_certified_is_passed_over_where_another_is_at_han
 
     budget = Budget(1e-6, iterations=500)
     assert certify(Prepared([BEST.matrix]), budget).certified.method == "at hand"
+    # What is made where the gap is not reached will do, too.
+    assert certify(Refused([BEST.matrix]), budget).certified.method == "at hand"
+
+    class Bare(Refused):
+        def fallbacks(self, standing):
+            yield from ()
+
     with pytest.raises(PrivacyError, match="too near"):
-        certify(Refused([BEST.matrix]), budget)
+        certify(Bare([BEST.matrix]), budget).mechanism()
 
 
 def test_one_costly_repair_does_not_keep_later_tables_from_being_certified():
@@ -276,3 +293,68 @@ def test_progress_knows_its_gap_and_is_printed(capsys):
 def test_a_budget_is_checked(options, says):
     with pytest.raises(MethodError, match=says):
         Budget(**options)
+
+
+class Jump:
+    """Stands still for so many looks, and is then beyond every limit; counts the looks after."""
+
+    def __init__(self, looks: int) -> None:
+        self.left, self.after = looks, 0
+
+    def __call__(self) -> float:
+        if self.left > 0:
+            self.left -= 1
+            return 0.0
+        self.after += 1
+        return 1e6
+
+
+PLACES = pm.Domain.from_vectors(np.random.default_rng(3).normal(size=(64, 2)) * 3)
+TOWN = pm.Problem(PLACES, range(0, 64, 2), PLACES.distances(None, range(0, 64, 2)), 1.0)
+TILES = TilingTuning(host_outputs=16, least_outputs=16, worthwhile=1.0)
+AREA = pm.Domain.from_area((41.89, 12.48, 41.91, 12.51), spacing=0.5)
+AROUND = pm.Problem(AREA, range(0, AREA.size, 6), AREA.distances(None, range(0, AREA.size, 6)), 1.0)
+WITHIN = Limit(objective(PROBLEM, "vulnerability"), BEST, 1.1 * BEST.loss)
+SOLVERS = {
+    "small LP": lambda: SmallLp(PROBLEM),
+    "cores": lambda: FirstOrder(TOWN, CpuEngine()),
+    "tiles": lambda: FirstOrder(TOWN, CpuEngine(TILES)),
+    "HiGHS": lambda: HighsLp(TOWN, "graph", "ipm"),
+    "Benders": lambda: Decomposed(TOWN, 3),
+    "ConstOPT": lambda: RestrictedLp(TOWN, None),
+    "exact limit": lambda: ExactLimit(WITHIN),
+    "descent": lambda: Descent(WITHIN),
+    "every point": lambda: Everywhere(AROUND, "cpu"),
+}
+
+
+@pytest.mark.parametrize("looks", [1, 4, 12, 30, 80, 250])
+@pytest.mark.parametrize("name", SOLVERS)
+def test_whatever_time_is_over_in_it_ends_with_a_private_table(name, looks):
+    """Counted in looks at the clock: whatever runs when it jumps, few are left until the end."""
+    clock = Jump(looks)
+    solved = certify(SOLVERS[name](), Budget(1e-9, 10.0, clock=clock))
+    assert solved.certified.audit.holds
+    assert clock.after <= 30
+    if clock.after > 2 * len(solved.seconds) + 2:
+        assert solved.stopped is Stopped.TIME_LIMIT
+
+
+def test_what_was_reached_is_certified_within_a_little_more():
+    assert Budget(time_limit=None).latest is None
+    assert Budget(time_limit=1.0).latest == 3.5
+    assert Budget(time_limit=150.0).latest == 157.5
+
+    class Slow(Scripted):
+        def certified(self, candidate, standing):
+            now[0] += self.takes
+            check_time()
+            return super().certified(candidate, standing)
+
+    for takes, method in ((3.0, "scripted"), (4.0, "optimal")):
+        now = [0.0]
+        slow = Slow([BEST.matrix], estimates=False, ended=Stopped.FAILED, takes=takes)
+        solved = certify(slow, Budget(1e-9, 1.0, clock=lambda: now[0]))  # noqa: B023
+        assert solved.certified.method == method
+        # One row for all: what is left where nothing else was in time.
+        assert (len(np.unique(solved.certified.weights, axis=0)) == 1) == (method == "optimal")

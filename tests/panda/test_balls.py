@@ -294,3 +294,18 @@ def test_balls_on_rome_are_what_they_claim(road_maps) -> None:
     audit = pm.audit_panda(run)
     assert audit.holds
     assert all(found.selection_epsilon <= 2.0 for found in audit.sets)
+
+
+def test_a_ball_whose_records_all_lie_deep_has_a_common_row() -> None:
+    """A far village makes balls wide: exp of the depths of a whole ball is 0."""
+    domain = pm.Domain.from_vectors([[-4000.0], *([float(x)] for x in range(6))], unit="km")
+    problem = pm.Problem(domain, range(7), domain.distances(), 2.0)
+    law = pm.BallAnchors(epsilon=0.5, delta=1e-3, candidates=[1, 6]).on(domain).with_radius(4000.0)
+    table = pm.optimal(problem.with_epsilon(1.5))
+    rows = common_rows(problem, law, table)
+    assert (rows.sum(axis=1) == TOTAL).all()
+    # Round the last record the village is outside, and the first of the others lies least deep.
+    share = np.exp(-1.5 * np.arange(6.0))
+    expected = share / share.sum() @ table.matrix[1:]
+    group = int(law.group[1])
+    assert rows[group] / TOTAL == pytest.approx(expected, rel=1e-9)

@@ -40,11 +40,8 @@ def real_numbers(values: npt.ArrayLike, name: str, error: type[Exception]) -> Fl
         array.dtype.kind in "iuf" or (array.dtype.kind == "O" and all(map(is_number, array.flat)))
     ):
         return np.asarray(array, dtype=np.float64)
-    kinds = {"O": "objects", "b": "truth values", "c": "complex numbers", "U": "text", "S": "text"}
-    kind = kinds.get(array.dtype.kind, str(array.dtype))
-    if isinstance(array, np.ma.MaskedArray):
-        kind = "a masked array"
-    raise error(f"{name}: {kind}; give real numbers, such as float64, in rows of one length")
+    kind = f"{type(array).__name__} of {array.dtype}"
+    raise error(f"{name}: {kind}; give real numbers, none of them masked, in rows of one length")
 
 
 class _Owned(np.ndarray[Any, Any]):

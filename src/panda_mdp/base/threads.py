@@ -13,11 +13,16 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import cache
 from typing import Any
 
+from panda_mdp.base.deadline import check_time, limited
+
 PARTS = 8
 """Parts per thread of a compiled loop: they differ in how long they take."""
+LIMITED = 8
+"""Times as many where time is limited: it is looked at between two parts."""
 MOST_THREADS = 1024
 _STATE = {"lost": False}
 
@@ -44,7 +49,8 @@ def in_parts(loop: Callable[..., None], count: int, *arguments: Any) -> None:
     import numba
 
     threads = min(int(numba.get_num_threads()), count)
-    parts = min(count, PARTS * threads if threads > 1 else 1)
+    each = PARTS * (LIMITED if limited() else 1)
+    parts = min(count, each * threads if threads > 1 or limited() else 1)
 
     def work(part: int) -> None:
         loop(count * part // parts, count * (part + 1) // parts, *arguments)
@@ -58,9 +64,11 @@ def _share(work: Callable[[int], None], parts: int, threads: int) -> None:
 
     def take() -> None:
         for part in left:
+            check_time()
             work(part)
 
-    helpers = [_pool().submit(take) for _ in range(min(threads, parts) - 1)]
+    some = range(min(threads, parts) - 1)
+    helpers = [_pool().submit(copy_context().run, take) for _ in some]
     try:
         take()
     finally:

@@ -342,10 +342,11 @@ class Decomposed(TableSolver):
 
     def _ask(self, point: FloatArray, standing: Standing) -> bool:
         """Hand a point to all clusters, their cuts to the master; whether all have rows for it."""
-        clusters, seconds = self.split.clusters, standing.left()
+        clusters = self.split.clusters
         workers = max(1, min(len(clusters), os.cpu_count() or 1))
         with standing.stage("clusters"), ThreadPoolExecutor(workers) as pool:
-            replies = list(pool.map(lambda c: c.reply(point, seconds), clusters))
+            # What is left when it is a cluster's turn.
+            replies = list(pool.map(lambda c: c.reply(point, standing.left()), clusters))
         self.master.add([cut for _, cut in replies if cut is not None])
         point = point.copy()
         for cluster, (entries, _) in zip(clusters, replies, strict=True):

@@ -13,7 +13,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,11 +21,15 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.deadline import Clock, within
+from panda_mdp.base.factored import MOST_DENSE
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import PrivacyError, SolverError
+from panda_mdp.errors import PrivacyError, SolverError, TimeLimitError
 from panda_mdp.methods.optimal.dual import proved
+from panda_mdp.methods.optimal.starts import one_floor
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Bound, Proved, Stated
@@ -65,6 +69,10 @@ def print_progress(step: Progress) -> None:
     sys.stderr.flush()
 
 
+GRACE, GRACE_SECONDS = 0.05, 2.5
+"""Of a time limit, and in seconds: by how much certifying may go beyond it."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """When a solve ends: at a gap, after some seconds, after so many iterations."""
@@ -73,7 +81,14 @@ class Budget:
     """Of the loss to its bound; None where none is asked for."""
     time_limit: float | None = None
     iterations: int = 100_000
-    clock: Callable[[], float] = time.perf_counter
+    clock: Clock = time.monotonic
+
+    @property
+    def latest(self) -> float | None:
+        """Seconds after which nothing goes on: what was reached at the limit is still certified,
+        for a little more."""
+        limit = self.time_limit
+        return None if limit is None else limit + max(GRACE_SECONDS, GRACE * limit)
 
     def __post_init__(self) -> None:
         check_number(self.gap, "gap", "a positive number such as 0.01 for one per cent")
@@ -179,6 +194,15 @@ class Solver(ABC):
         """Other tables, where the solve has ended and the gap was not reached."""
         yield from ()
 
+    def last_resort(self, standing: Standing) -> Mechanism:
+        """A table that takes no time, where time is over and there is none: one row for all."""
+        return self.made(one_floor(self.problem))
+
+    def made(self, rows: FlooredRows) -> Mechanism:
+        """A mechanism of whole numbers over a floor, as an array where that is not too large."""
+        few = rows.shape[0] * rows.shape[1] <= MOST_DENSE
+        return Mechanism(self.problem, np.asarray(rows) if few else rows, self.method)
+
     def agree(self, decision: bool) -> bool:
         """A decision by the clock, made the same for all processes that solve together."""
         return decision
@@ -255,20 +279,28 @@ class Standing:
         self._markup = 0.0
         self._certified_iterations = math.inf
         self._pending: Any = None
+        self._refused: PrivacyError | None = None
 
     def run(self) -> Standing:
         """Solve to the gap, or to a limit, or until interrupted."""
+        latest = self.budget.latest
         try:
-            self.stopped = self._loop()
-        except KeyboardInterrupt:
-            self.stopped = Stopped.INTERRUPTED
-        # A second interrupt while the last table is being certified ends it at once.
-        if self._pending is not None and not self._reached():
-            self._certify(self._pending)
-        if not self._reached():
-            with self.stage("other tables"):
-                for other in self.solver.fallbacks(self):
-                    self.offer(other)
+            with within(None if latest is None else latest - self._spent(), self.budget.clock):
+                try:
+                    self.stopped = self._loop()
+                except KeyboardInterrupt:
+                    self.stopped = Stopped.INTERRUPTED
+                # A second interrupt while the last table is being certified ends it at once.
+                if self._pending is not None and not self._reached():
+                    self._certify(self._pending)
+                if not self._reached():
+                    with self.stage("other tables"), suppress(PrivacyError):
+                        for other in self.solver.fallbacks(self):
+                            self.offer(other)
+        except TimeLimitError:
+            self.stopped = Stopped.TIME_LIMIT
+            if self.best is None:
+                self.offer(self.solver.last_resort(self))
         if self._reached() and not self.stopped.by_request:
             self.stopped = Stopped.GAP_REACHED
         return self
@@ -340,11 +372,9 @@ class Standing:
         start = self.budget.clock()
         try:
             value = self.offer(self.solver.certified(candidate, self))
-        except PrivacyError:
+        except PrivacyError as error:
             # Records too near for the integers, perhaps: what is at hand stays.
-            if self.best is None:
-                raise
-            value = math.inf
+            self._refused, value = error, math.inf
         self._pending = None
         if math.isinf(value):
             return value
@@ -433,6 +463,8 @@ class Standing:
             return self.best
         if self.stopped is Stopped.INTERRUPTED:
             raise KeyboardInterrupt
+        if self._refused is not None:
+            raise self._refused
         raise SolverError(
             f"{self.solver.method} ended without a table that could be certified "
             f"({self.solver.status or self.stopped}); give it more time, or try another method"

@@ -16,6 +16,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.deadline import check_time
 from panda_mdp.compute.numba.mesh import cone, raise_pairs, run
 from panda_mdp.compute.numba.pdhg import Point
 from panda_mdp.methods.optimal.cpu_solver import Float32Halpern
@@ -136,6 +137,7 @@ class MeshRepair:
 
     def fits(self, matrix: FloatArray) -> bool:
         """Whether all rates are within their limits, with room for quantising, and all pairs."""
+        check_time()
         if self.excess(matrix).max() > 1 - MARGIN:
             return False
         problem = self.problem
@@ -167,6 +169,7 @@ class MeshRepair:
         """Iterations without a cost, from `rows`, until triangles fit."""
         solver = ConeSolver(np.zeros_like(rows), self.mesh.triangles, self.slope, rows)
         while self.excess(rows).max() > 1 - MARGIN and solver.iterations < POLISHING:
+            check_time()
             solver.advance(BLOCK)
             rows = normalise(solver.matrix())
         return rows

@@ -298,7 +298,9 @@ def common_rows(problem: Problem, law: BallLaw, mechanism: Mechanism) -> IntArra
     """
     left = problem.epsilon - law.mechanism.epsilon
     depth = law.radius - law.distance[:, law.firsts]
-    weights = np.exp(-left * np.maximum(0.0, depth)) * (depth >= 0)
+    inside = np.where(depth >= 0, depth, np.inf)
+    # From the least depth of each ball on: all of a wide one may lie deeper than exp reaches.
+    weights = np.exp(-left * (inside - inside.min(axis=0)))
     likely = weights * problem.prior[:, None]
     weights = np.where(likely.sum(axis=0) > 0, likely, weights)
     return quantise((weights / weights.sum(axis=0)).T @ mechanism.matrix)

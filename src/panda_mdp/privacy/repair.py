@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.deadline import check_time
 from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
 
 TIGHTENING = 3e-4
@@ -164,6 +165,7 @@ def run_rounds(
     table and its sums, how many they were, and whether the excess is allowed."""
     least, idle = np.inf, 0
     for count in range(1, most + 1):
+        check_time()
         z, sums = next(rounds)
         excess = closure.excess(sums)
         if excess <= allowed:
@@ -179,6 +181,7 @@ def _smallest_share(closure: Closure, z: Any, epsilon: float) -> float:
     """The least share of the common row that makes the audit pass, to 1 %, by bisection."""
     low, high = 1e-9, 1.0
     while high / low > 1.01:
+        check_time()
         middle = float(np.sqrt(low * high))
         mixed, table = closure.mixed(z, middle)
         if mixed.rate(table) <= epsilon * (1 - MARGIN):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.base.deadline import check_time
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.quantise import quantise
@@ -87,6 +88,7 @@ def release(
     with np.errstate(invalid="ignore", divide="ignore"):
         rows = matrix / matrix.sum(axis=1, keepdims=True)
     for table, facts in attempts(problem, rows, floor):
+        check_time()
         try:
             weights = quantise(table)
         except PrivacyError as error:

@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
 
-from panda_mdp import Mechanism, audit, exponential, optimal
+from panda_mdp import Domain, Mechanism, audit, exponential, optimal
 from panda_mdp.compute.backend import default_backend
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.jax.closure import JaxClosure
-from panda_mdp.errors import MissingDependencyError
+from panda_mdp.errors import MissingDependencyError, PrivacyError
 from panda_mdp.methods.optimal import backends
 from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine, accelerator, choose
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
+from panda_mdp.methods.optimal.program import TilingTuning
 from panda_mdp.privacy.audit import audit_weights
 
 SCRIPT = Path(__file__).with_name("sharding.py")
@@ -212,3 +213,38 @@ def test_two_processes_do_as_one():
     assert first["all"]["holds"]
     assert first["all"]["loss"] == pytest.approx(alone["loss"], rel=1e-6)
     assert first["all"]["bound"] == pytest.approx(alone["bound"], rel=1e-6)
+
+
+WORDS = np.random.default_rng(4).normal(size=(48, 20))
+TILED = TilingTuning(least_outputs=32, host_outputs=32, worthwhile=1.0)
+
+
+@pytest.mark.filterwarnings("ignore::panda_mdp.errors.GapWarning")
+@pytest.mark.parametrize("nats", [29.0, 35.0, 5000.0])
+@pytest.mark.parametrize("tiling", [None, TILED], ids=["dense", "tiles"])
+@pytest.mark.parametrize("engine", [CpuEngine, JaxEngine])
+def test_an_epsilon_that_hides_nothing_reports_the_record(engine, tiling, nats):
+    """Between the nearest two words, all others farther apart; tiles used to end at a floor of 0,
+    where an output is possible for one record alone."""
+    domain = Domain.from_vectors(WORDS)
+    nearest = float(domain.neighbours(1)[1].min())
+    problem = displacement_problem(domain, range(48), nats / nearest)
+    table = optimal(problem, backend=engine(tiling=tiling))
+    assert (table.audit.holds, table.audit.pairs) == (True, 48 * 47 // 2)
+    assert np.asarray(table.weights).min() >= 1
+    assert (table.matrix.argmax(axis=1) == np.arange(48)).all()
+    lost = 47 * domain.diameter
+    if nats > 30:
+        # As little as epsilon lets anybody leave out, or integers can say.
+        assert table.loss <= lost * max(np.exp(-nats * (1 - 1e-5)), 2.0**-62) * (1 + 1e-9)
+        assert table.details["iterations"] == 0
+    else:
+        assert table.loss <= lost * (np.exp(-nats) + 2.0**-49)
+    assert table.lower_bound <= table.loss
+
+
+def test_an_output_of_one_record_alone_is_never_private():
+    domain = Domain.from_vectors(WORDS)
+    problem = displacement_problem(domain, range(48), 1e9)
+    with pytest.raises(PrivacyError, match="inf"):
+        Mechanism.from_matrix(problem, np.eye(48))

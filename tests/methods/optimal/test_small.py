@@ -123,9 +123,12 @@ def test_what_is_small():
 def test_no_optimal_table_leaves_the_box(seed):
     problem = wide_problem(4 * seed)
     mechanism = certify(SmallLp(problem), Budget(1e-4)).mechanism()
-    excess = problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
-    free = float((problem.prior * problem.loss.min(axis=1)).sum())
-    most = entry_bounds(problem, excess, mechanism.loss * (1 + 1e-9) - free * (1 - 1e-12))
+    free = float((problem.prior * problem.loss.min(axis=1)).sum()) * (1 - 1e-12)
+    room, excess, most = entry_bounds(problem, mechanism.loss, free)
+    assert room >= mechanism.loss - free
+    assert (
+        excess == problem.prior[:, None] * (problem.loss - problem.loss.min(axis=1)[:, None])
+    ).all()
     assert (mechanism.matrix <= most * (1 + 1e-6)).all()
 
 

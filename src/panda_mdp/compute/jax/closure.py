@@ -315,6 +315,7 @@ class JaxClosure(Closure):
                 except Exception:
                     # Not for this size.
                     self.kernels = "xla"
+                    triton.warn_slower()
             return run(kernels="xla")
 
     def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Iterator[tuple[Any, Any]]:

@@ -8,6 +8,7 @@ certified rests on these: audits and bounds stay in XLA.
 
 from __future__ import annotations
 
+import warnings
 from functools import cache, partial
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from panda_mdp.compute.jax.device import Array
+from panda_mdp.errors import SlowerWarning
 from panda_mdp.space.tiles import TILE
 
 WARPS = 8
@@ -34,9 +36,17 @@ def available(device: Any) -> bool:
             rows, edges = np.ones((64, 32), np.float32), np.zeros(65, np.int32)
             jax.block_until_ready(summed(rows, rows, edges, edges, edges[:64]))
     except Exception:
-        # Another compiler, another card: XLA does the same, slower.
+        # Another compiler, another card: XLA does the same.
+        warn_slower()
         return False
     return True
+
+
+@cache
+def warn_slower() -> None:
+    """Say, once in a process, that XLA does what a kernel of our own would do faster."""
+    msg = "no kernel of this library compiles for the device; XLA does the same, a few times slower"
+    warnings.warn(msg, SlowerWarning, stacklevel=3)
 
 
 def _options(interpret: bool, warps: int = WARPS) -> dict[str, Any]:

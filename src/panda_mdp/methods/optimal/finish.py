@@ -20,6 +20,9 @@ from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table
 
 FLOOR_COST = 1e-3
 """Of the loss: what the floor may cost. The higher it is, the less is stored."""
+LEAST_FLOOR = 2.0**-50
+"""Whatever it costs: 4,096 units of the integers, of which rounding takes next to nothing. A floor
+that is rounded to 0 would leave outputs that some records alone can report."""
 SLACK = 1e-3
 """Share of epsilon that is left free, so that a compact file can round the table."""
 LEAST_MASS = 1e-4
@@ -55,7 +58,7 @@ class SparseFinish:
 
     def _floor(self, loss: float) -> FloatArray:
         each = FLOOR_COST * loss / self.problem.outputs_count
-        return np.asarray(each / np.maximum(self.problem.mean_loss, each))
+        return np.maximum(each / np.maximum(self.problem.mean_loss, each), LEAST_FLOOR)
 
     def loss(self, table: Candidate) -> float:
         """The expected loss of a table."""

@@ -108,11 +108,11 @@ class SmallLp(TableSolver):
         room, excess, self._most = entry_bounds(problem, standing.value, self._free)
         self._table = self._multipliers = None
         if left is None or left > 0:
-            self._solve(excess / room, room, left)
+            self._solve(excess / room, room, standing)
         if self._table is None:
             self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.PRECISION_REACHED
 
-    def _solve(self, cost: FloatArray, room: float, time_limit: float | None) -> None:
+    def _solve(self, cost: FloatArray, room: float, standing: Standing) -> None:
         """The LP in w = z / b, rows divided by the mean of their two coefficients."""
         most, exponent = self._most, self.problem.epsilon * self._graph.length
         size, outputs = most.shape
@@ -133,7 +133,7 @@ class SmallLp(TableSolver):
                 algorithm=algorithm,
                 presolve=presolve,
                 tolerance=TOLERANCE,
-            ).solve(time_limit)
+            ).solve(standing.left())
             self.iterations += answer.iterations
             if answer.primal is not None and answer.prices is not None:
                 self._table = np.maximum(answer.primal.reshape(most.shape), 0.0) * most

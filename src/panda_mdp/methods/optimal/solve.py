@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.compute.status import Stopped
 from panda_mdp.loss import MOST_STORED
 from panda_mdp.methods.adjust import remap
@@ -23,12 +22,12 @@ from panda_mdp.methods.optimal.dual import (
 from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph
 from panda_mdp.methods.optimal.lp import SmallLp, is_small
 from panda_mdp.methods.optimal.stars import has_peaks, open_with_stars
-from panda_mdp.methods.optimal.starts import cheapest_outputs, one_floor, one_row
+from panda_mdp.methods.optimal.starts import cheapest_outputs, cheapest_rows
 from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import FLOOR_SHARE, FLOOR_WORTH, floor_under, release
+from panda_mdp.table.release import FLOOR_SHARE, FLOOR_WORTH, floor_under
 
 FLOORS = ((1e-4, FLOOR_SHARE), (1e-3, FLOOR_WORTH))
 """Of the gap: what the floor may take of a row and what it may cost of the loss, if that is more
@@ -65,7 +64,7 @@ class FirstOrder(TableSolver):
         standing.raise_bound(self._sound(opening))
         if standing.missing(float(problem.mean_loss.min())) <= 0:
             with standing.stage("audit"):
-                standing.offer(self._one_row())
+                standing.offer(self.last_resort(standing))
             return
         if has_peaks(problem):
             start = open_with_stars(problem, standing)
@@ -77,6 +76,11 @@ class FirstOrder(TableSolver):
             # The host's part first: an accelerator may still be waking up.
             if graph is None:
                 graph = constraint_graph(problem.domain, problem.epsilon)
+                if graph.count == 0:
+                    # Epsilon hides nothing, or next to it.
+                    standing.offer(self.made(cheapest_rows(problem)))
+                    if standing.missing(standing.value) <= 0:
+                        return
             self.closure = self.engine.closure(problem)
             self.iterates = self.engine.solver(problem, graph, self.initial)
             self.edges = graph.count
@@ -159,17 +163,10 @@ class FirstOrder(TableSolver):
         if best is not None and not self.sparse and not interrupted:
             yield remap(best)
         if standing.value > self.problem.mean_loss.min():
-            yield self._one_row()
+            yield self.last_resort(standing)
         if standing.stopped is Stopped.NEGLIGIBLE and self.iterates is not None and not self.sparse:
             # Next to an optimum of 0 a record's cheapest output is nearer than single precision.
             yield self.certified(cheapest_outputs(self.problem), standing)
-
-    def _one_row(self) -> Mechanism:
-        """The best table that ignores the record, over a floor where it would be too large."""
-        problem = self.problem
-        if problem.size * problem.outputs_count > MOST_DENSE:
-            return Mechanism(problem, one_floor(problem), self.method)
-        return release(problem, one_row(problem), method=self.method, backend=self.audit)
 
     def agree(self, decision: bool) -> bool:
         return self.engine.agree(decision)

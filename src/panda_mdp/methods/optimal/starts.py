@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
@@ -11,6 +13,9 @@ from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.program import typical_slope
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
+
+OPEN_MARGIN = 1e-6
+"""Of epsilon: what distances and logarithms may be off by, and far more."""
 
 
 def one_row(problem: Problem) -> FloatArray:
@@ -26,6 +31,25 @@ def one_floor(problem: Problem) -> FlooredRows:
     floor[problem.best_single_output] = TOTAL
     none = np.zeros(problem.size + 1, dtype=np.int64)
     return FlooredRows(floor, none, none[:0].astype(np.int32), none[:0])
+
+
+def cheapest_rows(problem: Problem) -> FlooredRows:
+    """Every record reports its cheapest output but for what epsilon allows nobody to leave out:
+    of every output that is some record's, so many units that no two records differ by more.
+
+    Where the nearest records may differ by more than 2^62, that is one unit. An output that is
+    possible for one record is possible for all.
+    """
+    least = float(problem.domain.neighbours(1)[1].min()) * (1 - OPEN_MARGIN)
+    unit = max(1, math.ceil(TOTAL * math.exp(-problem.epsilon * least)))
+    losses, size = problem.loss, problem.size
+    blocks = losses.blocks() if hasattr(losses, "blocks") else ((None, losses),)
+    best = np.concatenate([block.argmin(axis=1) for _, block in blocks]).astype(np.int32)
+    used = np.unique(best)
+    floor = np.zeros(problem.outputs_count, dtype=np.int64)
+    floor[used] = unit
+    rest = np.full(size, TOTAL - unit * (len(used) - 1))
+    return FlooredRows(floor, np.arange(size + 1), best, rest)
 
 
 def cheapest_outputs(problem: Problem) -> FloatArray:

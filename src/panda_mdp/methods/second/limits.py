@@ -30,6 +30,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.deadline import check_time
 from panda_mdp.compute.highs import multipliers
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError
@@ -317,6 +318,7 @@ class Descent(LimitSolver):
             # A loss of nothing, of which a share is nothing.
             self.ended = Stopped.NEGLIGIBLE
             return
+        check_time()
         left = standing.budget.iterations - self.iterations
         self.solver.advance(min(CHECK, left))
         self.iterations = self.solver.iterations - self._began
