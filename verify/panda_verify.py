@@ -32,6 +32,7 @@ CODINGS = dict.fromkeys(REAL.split(), ("degrees", "float64")) | {"blocks": ("blo
 CODINGS |= dict.fromkeys(WHOLE.split(), ("integers", "int64")) | {BOUND[3]: ("leading",)}
 PARTS = dict(factored="words", mesh="mesh", selection="phases", bound_prices="words")
 KEYS = {*"format version features sections epsilon domain outputs loss notes".split()}
+LOSS = {"power", "unit", "digest"}
 NOTES = "method library date prior_source stages details lower_bound loss"
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
 PI = (PI * 10**7 + 4211706 << (P + 64)) // 10**98  # off by less than one unit of P + 64 bits
@@ -42,7 +43,6 @@ DEEPEST, STEEPEST = 100, 16  # how deep a header may be, and the highest power o
 def need(condition, reason):
     if not condition:
         raise ValueError(reason)
-
 def number(value, least=0, types=(int,)):
     good = type(value) in types and least <= value <= sys.float_info.max
     need(good, f"the file says {str(value)[:40]!r} where a number from {least} is due")
@@ -265,7 +265,7 @@ def read(data):
     claims, domain, notes = table.claims, table.claims["domain"], table.claims["notes"]
     features = [name for name in [*PARTS][:3] if name in claims]
     need({*claims} == KEYS | {*features} and claims["features"] == features, "another header")
-    fields = {*domain} == {"kind", "unit", "labels"} and {*claims["loss"]} == {"power", "unit"}
+    fields = {*domain} == {"kind", "unit", "labels"} and {*claims["loss"]} == LOSS
     fields &= {*claims["outputs"]} == {"kind", "labels"} and {*notes} == {*NOTES.split()}
     need(fields, "a field is missing, or another is there")
     good = type(notes["stages"]) is list and type(notes["details"]) is dict
@@ -294,8 +294,10 @@ def read(data):
     m = read_outputs(table)
     table.prior = table.take("prior", k) if "prior" in table.parts else (1 / k,) * k
     table.loss = table.take("loss", k, m) if "loss" in table.parts else None
-    power = claims["loss"]["power"]
+    power, digest = claims["loss"]["power"], claims["loss"]["digest"]
     once = power is None or (table.loss is None and number(power, 5e-324, (int, float)) <= STEEPEST)
+    named = type(digest) is str and len(digest) == 64 and {*digest} <= {*"0123456789abcdef"}
+    once = once and (named if power is table.loss is None else digest is None)
     need(once, "losses twice, or a power that is none")
     far = table.reports == "records" or (table.reports == "places" and kind == "haversine")
     need(far or power is None, "these outputs have no distance to the records")

@@ -197,7 +197,7 @@ let check_header claims =
     && Json.get "features" claims = Json.List (List.map (fun name -> Json.Text ("\"" ^ name ^ "\"")) more)
     && names_are [ "kind"; "unit"; "labels" ] (Json.get "domain" claims)
     && names_are [ "kind"; "labels" ] (Json.get "outputs" claims)
-    && names_are [ "power"; "unit" ] (Json.get "loss" claims)
+    && names_are [ "power"; "unit"; "digest" ] (Json.get "loss" claims)
     && names_are
          [ "method"; "library"; "date"; "prior_source"; "stages"; "details"; "lower_bound"; "loss" ]
          (Json.get "notes" claims)
@@ -398,6 +398,14 @@ let read data =
         | _ -> false
       in
       need (power <= 1. || not (List.exists steep places)) "losses beyond float64");
+  let hexadecimal c = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') in
+  (match Json.get "digest" (Json.get "loss" claims) with
+  | Json.Word "null" -> need (power <> Json.Word "null" || has "loss") "losses are left out without their digest"
+  | Json.Text _ as said ->
+      let d = Json.text said in
+      need (power = Json.Word "null" && not (has "loss") && String.length d = 64 && String.for_all hexadecimal d)
+        "a digest of losses that are here, or none"
+  | _ -> raise (Unreadable "a digest is a text"));
   let others = optional "nodes" [ k ] @ optional "prior" [ k ] @ optional "loss" [ k; m ] in
   need (8 * k * m <= plain_limit (String.length data)) "it would unpack to too much";
   let regions =

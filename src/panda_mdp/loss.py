@@ -192,17 +192,18 @@ class DistanceLoss(RebuiltOnCopy):
 
 
 class UnknownLoss:
-    """The losses of a table whose file left them out: a shape, and an error for whoever needs them.
+    """The losses of a table whose file left them out: a shape, what names them, and an error for
+    whoever needs them.
 
-    >>> UnknownLoss((3, 2))
+    >>> UnknownLoss((3, 2), "")
     UnknownLoss(3 x 2)
     """
 
     ndim = 2
     dtype = np.dtype(np.float64)
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
+    def __init__(self, shape: tuple[int, int], digest: str) -> None:
+        self.shape, self.digest = shape, digest
 
     def __repr__(self) -> str:
         return f"UnknownLoss({self.shape[0]} x {self.shape[1]})"

@@ -17,15 +17,19 @@ from panda_mdp.base.arrays import (
     FloatArray,
     IntArray,
     RebuiltOnCopy,
+    digest,
     frozen,
+    identify,
     is_number,
     real_numbers,
 )
+from panda_mdp.base.floored import BLOCK_ENTRIES
 from panda_mdp.base.text import card, per
 from panda_mdp.errors import MethodError, ProblemError, ScaleWarning
-from panda_mdp.loss import DistanceLoss, UnknownLoss
+from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
 from panda_mdp.outputs import Outputs
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.mesh import Mesh
 
 PRIOR_TOLERANCE = 1e-9
 PRIOR_ROUNDING = 1e-12
@@ -171,9 +175,84 @@ class Problem(RebuiltOnCopy):
         """sum_x p_x sum_y c_xy z_xy."""
         return float(np.einsum("xy,xy->", self.weighted_loss, matrix))
 
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 over all that is asked: metric, places, labels, outputs, losses, prior, epsilon,
+        however they are stored. A file that left its losses out has their digest."""
+        return identify(*describe_problem(self, given=False, derived=True))
+
     def with_epsilon(self, epsilon: float) -> Problem:
         """The same problem at another epsilon."""
         return replace(self, epsilon=epsilon)
+
+
+def describe_problem(
+    problem: Problem, mesh: Mesh | None = None, *, given: bool = True, derived: bool = False
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """What files say of a problem, and of the mesh of a table for every point, with arrays by name:
+    losses that are distances are `derived` from them, others go with it where they are `given` and
+    leave their digest where not."""
+    domain, reports = problem.domain, problem.reports
+    sections: dict[str, npt.NDArray[Any]] = dict(domain.metric.arrays())
+    if domain.nodes is not None:
+        sections["nodes"] = domain.nodes
+    if reports.records is not None:
+        sections["outputs"] = reports.records
+    if reports.lat is not None and reports.lon is not None:
+        sections |= {"output_lat": reports.lat, "output_lon": reports.lon}
+    if not (problem.prior == 1 / domain.size).all():
+        sections["prior"] = problem.prior
+    power = distance_power(problem) if derived or isinstance(problem.loss, DistanceLoss) else None
+    left_out = None
+    if power is None and isinstance(problem.loss, UnknownLoss):
+        left_out = problem.loss.digest
+    elif power is None and given:
+        sections["loss"] = np.asarray(problem.loss)
+    elif power is None:
+        left_out = digest(np.asarray(problem.loss))
+    header: dict[str, Any] = {
+        "epsilon": problem.epsilon,
+        "domain": {
+            "kind": domain.metric.kind,
+            "unit": domain.unit,
+            "labels": None if domain.labels is None else list(domain.labels),
+        },
+        "outputs": {
+            "kind": reports.kind,
+            "labels": None if reports.names is None else list(reports.names),
+        },
+        "loss": {"power": power, "unit": problem.loss_unit, "digest": left_out},
+    }
+    said, arrays = describe_mesh(mesh)
+    return header | said, sections | arrays
+
+
+def describe_mesh(mesh: Mesh | None) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """What files say of the mesh of a table for every point; nothing of other tables."""
+    if mesh is None:
+        return {}, {}
+    arrays = {"mesh_vertices": mesh.vertices, "mesh_area": mesh.area, "mesh_inside": mesh.inside}
+    return {"mesh": {"middle": list(mesh.middle), "spacing": mesh.spacing}}, arrays
+
+
+def distance_power(problem: Problem) -> float | None:
+    """The power of the distance that every loss is, to the last bit; None where it is another."""
+    loss, reports = problem.loss, problem.reports
+    if isinstance(loss, DistanceLoss):
+        same = loss.domain.metric.fingerprint == problem.domain.metric.fingerprint
+        same = same and np.array_equal(loss.outputs, reports.codes)
+        return loss.power if same and not is_steep(problem.domain, loss.power) else None
+    distant = reports.records is not None or (
+        reports.kind == "places" and problem.domain.geographic
+    )
+    if isinstance(loss, UnknownLoss) or not distant:
+        return None
+    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
+    for start in range(0, problem.size, step):
+        rows = np.arange(start, min(start + step, problem.size))
+        if not np.array_equal(loss[rows], reports.distances(problem.domain, rows)):
+            return None
+    return 1.0
 
 
 @contextmanager

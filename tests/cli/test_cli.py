@@ -314,7 +314,7 @@ def test_perturb_refuses_places_in_arguments(saved: Path) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [("--at-most", "1.5"), ("--unit", "m"), ("--fingerprint", "0" * 16), ("--fingerprint", "0")],
+    [("--at-most", "1.5"), ("--unit", "m"), ("--identity", "0" * 16), ("--identity", "0")],
 )
 def test_perturb_refuses_a_table_that_was_not_expected(saved: Path, option) -> None:
     refused(call("perturb", saved, *option, stdin="3\n"))

@@ -628,6 +628,10 @@ SECTIONS: dict[str, Change] = {
     "features: one without its field": state("features", ["mesh"]),
     "features: a text": state("features", "mesh"),
     "features: none": without("features"),
+    "losses with a digest": state("loss.digest", "0" * 64),
+    "losses without a digest": array("loss", None),
+    "losses with a digest that is none": both(array("loss", None), state("loss.digest", "0" * 63)),
+    "losses with a digest that is a number": both(array("loss", None), state("loss.digest", 0)),
 }
 RECORDS: dict[str, dict[str, Change]] = {
     "haversine": {

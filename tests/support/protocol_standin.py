@@ -122,9 +122,8 @@ class Standin:
         data = self.path.read_bytes()
         sha256 = hashlib.sha256(data).hexdigest()
         domain = self.table.problem.domain
-        signed = signed_bytes(
-            "table", "city", self.version, sha256, len(data), domain.fingerprint, self.table.epsilon
-        )
+        file = (sha256, len(data), domain.fingerprint, self.table.epsilon)
+        signed = signed_bytes("table", "city", self.version, *file, self.table.identity)
         self.publish(signed)
         return TableInfo(
             name="city",
@@ -139,6 +138,7 @@ class Standin:
             loss_cost=0.0,
             size_bytes=len(data),
             sha256=sha256,
+            identity=self.table.identity,
             signature=self.key.sign(signed),
             key_id=self.key.id,
             created=NOW,

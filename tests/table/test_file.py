@@ -92,7 +92,7 @@ class TestRoundTrip:
         [
             (pm.Expected(epsilon=1.0), "at most 1.0 was expected"),
             (pm.Expected(unit="km"), "a table per km was expected"),
-            (pm.Expected(fingerprint="0" * 16), "0000000000000000... was expected"),
+            (pm.Expected(identity="0" * 16), "0000000000000000... was expected"),
         ],
     )
     def test_what_was_not_expected_is_refused(self, saved, expected, reason):
@@ -158,7 +158,7 @@ class TestRoundTrip:
             "epsilon": 1.5,
             "domain": {"kind": "haversine", "unit": "km", "labels": None},
             "outputs": {"kind": "records", "labels": None},
-            "loss": {"power": None, "unit": "minutes"},
+            "loss": {"power": None, "unit": "minutes", "digest": None},
         }
         assert notes["library"] == pm.__version__ and notes["date"].endswith("+00:00")
         assert notes["lower_bound"] == 0.5

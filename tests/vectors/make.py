@@ -67,6 +67,7 @@ def main() -> None:
             "sha256": hashlib.sha256(data).hexdigest(),
             "size_bytes": len(data),
             "fingerprint": domain.fingerprint,
+            "identity": table.identity,
             "epsilon": table.epsilon,
             "audited": table.audit.epsilon,
             "total": str(TOTAL),
@@ -80,20 +81,21 @@ def main() -> None:
     write("snapping.json", {"relative_error": RELATIVE_ERROR, "sets": snapping(domain)})
     write("areas.json", {"sets": areas(domain)})
     write("distances.json", {"relative_error": RELATIVE_ERROR, "pairs": distances()})
-    write("signing.json", signing(hashlib.sha256(data).hexdigest(), len(data), domain, weights))
-    write("statement.json", statement(hashlib.sha256(data).hexdigest(), domain, table.epsilon))
+    sha256 = hashlib.sha256(data).hexdigest()
+    write("signing.json", signing((sha256, len(data)), table.identity, domain, weights))
+    write("statement.json", statement(sha256, domain, table.epsilon))
 
 
 def make_table() -> pm.Mechanism:
     """A table with entries at the floor and above it, in two blocks."""
     city = pm.synthetic_city(nodes=1200, seed=3)
-    domain = city.problem.domain(records=280, seed=3)
+    domain = city.domain(records=280, seed=3)
     # Degrees as they are kept in files, so that what is read is what was made.
     domain = pm.Domain.from_points(np.round(domain.lat, 7), np.round(domain.lon, 7))
     outputs = np.arange(5, 280, 24)
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 4.0)
     table = pm.compact(pm.optimal(problem, gap=0.05))
-    table.save(HERE / "city.pmdp")
+    table.save(HERE / "city.pmdp", losses=False)
     return table
 
 
@@ -273,17 +275,18 @@ def distances() -> list[dict[str, Any]]:
     ]
 
 
-def signing(sha256: str, size: int, domain: pm.Domain, weights: np.ndarray) -> dict[str, Any]:
+def signing(file: tuple[str, int], identity: str, domain: pm.Domain, weights: np.ndarray) -> Any:
     """Signed bytes and signatures by a key that is for tests alone."""
     key = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
     other = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))
     table = {
         "name": "city",
         "version": 2,
-        "sha256": sha256,
-        "size_bytes": size,
+        "sha256": file[0],
+        "size_bytes": file[1],
         "domain": domain.fingerprint,
         "epsilon": 4.0,
+        "identity": identity,
     }
     signed = signed_bytes("table", *table.values())
     members, outputs = [3, 8], list(range(5, 280, 24))

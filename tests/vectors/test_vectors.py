@@ -55,6 +55,7 @@ def test_the_file_decodes_to_the_rows(table):
     assert hashlib.sha256(data).hexdigest() == stated["sha256"]
     assert len(data) == stated["size_bytes"]
     assert table.problem.domain.fingerprint == stated["fingerprint"]
+    assert table.identity == stated["identity"]
     assert table.problem.outputs.tolist() == stated["outputs"]
     assert table.problem.domain.lat.tolist() == stated["lat"]
     assert table.problem.domain.lon.tolist() == stated["lon"]

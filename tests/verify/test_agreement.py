@@ -143,7 +143,7 @@ def test_labels_belong_to_the_domain(tmp_path):
     domain = pm.Domain.from_vectors([[0.0], [1.0], [100.0]], unit="year").with_labels([0, 1, 100])
     problem = pm.Problem(domain, range(3), domain.distances(), 0.2)
     path = pm.exponential(problem).save(tmp_path / "ages.pmdp")
-    expected = pm.Expected(fingerprint=domain.fingerprint)
+    expected = pm.Expected(identity=domain.fingerprint)
     honest = pm.load(path, expected=expected)
     file = forging.File.of(path.read_bytes())
     file.header["domain"]["labels"] = [0, 100, 1]

@@ -119,7 +119,7 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
   const text = base64(await crypto.subtle.exportKey("raw", pair.publicKey));
   const key = { id: await keyId(text), algorithm: "Ed25519", public: text };
   const fields = {
-    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length,
+    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length, identity: "1".repeat(64),
     domain: await table.fingerprint(), epsilon: table.epsilon,
   };
   const info = {

@@ -34,7 +34,7 @@ test("the operator's signature is accepted, and nothing else", async () => {
   }
   const changes: Partial<SignedTable>[] = [
     { name: "other" }, { version: 3 }, { sha256: "0".repeat(64) }, { size_bytes: 1 },
-    { domain: "0".repeat(64) }, { epsilon: 4.5 },
+    { domain: "0".repeat(64) }, { epsilon: 4.5 }, { identity: "0".repeat(64) },
   ];
   for (const change of changes) {
     const data = tableBytes({ ...table.fields, ...change });

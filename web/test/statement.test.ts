@@ -43,7 +43,7 @@ beforeAll(async () => {
   key = { id: await keyId(text), algorithm: "Ed25519", public: text };
   const table = await CompactTable.read(file);
   info = {
-    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length,
+    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length, identity: "1".repeat(64),
     domain: await table.fingerprint(), epsilon: table.epsilon, unit: "km", records: table.size,
     outputs: table.outputs.length, audited_epsilon: table.epsilon, loss: 0, lower_bound: null,
     gap: null, loss_cost: 0, signature: "", key_id: key.id, created: "", streets: null,

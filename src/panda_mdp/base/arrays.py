@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from panda_mdp.base.text import canonical
+
 FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
@@ -102,6 +104,13 @@ def digest(*arrays: npt.NDArray[Any] | HashSource) -> str:
         state.update(f"{fixed.dtype.str}{fixed.shape}".encode())
         state.update(fixed.tobytes())
     return state.hexdigest()
+
+
+def identify(said: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any] | HashSource]) -> str:
+    """SHA-256 over what is said, as canonical JSON, and arrays by name: the one way in which
+    problems and tables get their identity."""
+    words = np.frombuffer(canonical({**said, "arrays": sorted(arrays)}), np.uint8)
+    return digest(words, *(arrays[name] for name in sorted(arrays)))
 
 
 class RebuiltOnCopy:

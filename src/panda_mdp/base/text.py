@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -17,6 +18,15 @@ _WORDS = (
 )
 _ONE = {f"{word}s": word for word in _WORDS}
 _MANY = {word: f"{word}s" for word in _WORDS}
+
+
+def canonical(value: Any) -> bytes:
+    """JSON in one form alone: names sorted, no blanks, ASCII.
+
+    >>> canonical({"b": 1.5, "a": ["x"]})
+    b'{"a":["x"],"b":1.5}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def plain(value: Any, infinities: Literal["keep", "null", "words"] = "keep") -> Any:

@@ -152,7 +152,7 @@ def fetch(
     accept_update: bool = False,
     at_most: AtMost = None,
     unit: str | None = None,
-    fingerprint: str | None = None,
+    identity: str | None = None,
     folder: Folder = HOME,
     plain_http: Plain = False,
     json: Json = None,
@@ -164,11 +164,11 @@ def fetch(
         accept_update: Take another table than the one used before.
         at_most NUMBER: Refuse a report that costs more epsilon.
         unit NAME: Refuse distances in another unit.
-        fingerprint HEX: Refuse other records.
+        identity HEX: Refuse another table, problem or records.
     """
     from panda_mdp.table.decode import Expected
 
-    expected = Expected(at_most, unit, fingerprint)
+    expected = Expected(at_most, unit, identity)
     with _client(url, None, folder, plain_http) as client, working("fetching and auditing"):
         plan = client.plan(name, version=version, accept_update=accept_update, expected=expected)
     domain, proved = plan.domain, plan.guarantee is not None
@@ -194,7 +194,7 @@ def report(
     accept_no_guarantee: bool = False,
     at_most: AtMost = None,
     unit: str | None = None,
-    fingerprint: str | None = None,
+    identity: str | None = None,
     folder: Folder = HOME,
     plain_http: Plain = False,
     json: Json = None,
@@ -209,7 +209,7 @@ def report(
         accept_no_guarantee: Report through a deployment that has none; spends the whole period.
         at_most NUMBER: Refuse a report that costs more epsilon.
         unit NAME: Refuse distances in another unit.
-        fingerprint HEX: Refuse other records.
+        identity HEX: Refuse another table, problem or records.
     """
     from panda_mdp.table.decode import Expected
 
@@ -219,7 +219,7 @@ def report(
     )
     with _client(url, read_token(token_file), folder, plain_http) as client:
         with working("fetching and auditing"):
-            plan = client.plan(name, expected=Expected(at_most, unit, fingerprint))
+            plan = client.plan(name, expected=Expected(at_most, unit, identity))
         record = _read_sealed(plan)
         with working("reporting"):
             answer = client.report(

@@ -69,7 +69,7 @@ def perturb(
     statement: NewStatement = None,
     at_most: float | None = None,
     unit: str | None = None,
-    fingerprint: str | None = None,
+    identity: str | None = None,
     json: Json = None,
 ) -> None:
     """Draw a report for every line of standard input, or for every row of a file.
@@ -103,7 +103,7 @@ def perturb(
         statement FILE: Also write one page of what was done and what it costs (Markdown).
         at_most NUMBER: Refuse a table with a larger epsilon.
         unit WORD: Refuse a table per another unit.
-        fingerprint HEX: Refuse a table over another domain.
+        identity HEX: Refuse another table, problem or records.
     """
     from panda_mdp.panda.file import load
     from panda_mdp.table.decode import Expected
@@ -117,7 +117,7 @@ def perturb(
         (rows is None) == (out is None),
         "FILE and --out go together; without both, lines are read from standard input",
     )
-    mechanism = load(table, expected=Expected(at_most, unit, fingerprint))
+    mechanism = load(table, expected=Expected(at_most, unit, identity))
     if rows is None or out is None:
         _perturb_lines(mechanism, snap_limit, json)
         return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray, digest
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import per
 from panda_mdp.errors import InvalidInputError, NotForReleaseError, SnapError
@@ -50,7 +50,7 @@ class Sampler:
     outputs: Outputs
     guarantee: Guarantee
     table: bytes
-    """A name of the table, which keys are derived for."""
+    """The identity of the table, which keys are derived for."""
     mesh: Mesh | None
     """Of a table that is private at every point: places draw at it and are not snapped."""
     phases: PandaTable | None
@@ -67,17 +67,12 @@ class Sampler:
         need("numba", "drawing for frames")
         from panda_mdp.frames.kernel import Thresholds
 
-        domain, outputs = mechanism.problem.domain, mechanism.problem.reports
-        placed = [np.zeros(0) if part is None else part for part in (outputs.lat, outputs.lon)]
-        law = "" if phases is None else repr(phases.scheme.selection)
-        called = np.frombuffer((repr(outputs.names) + law).encode(), dtype=np.uint8)
-        name = digest(mechanism.weights, outputs.codes, *placed, called) + domain.fingerprint
         return cls(
             Thresholds.of(mechanism.weights),
-            domain,
-            outputs,
+            mechanism.problem.domain,
+            mechanism.problem.reports,
             mechanism.guarantee,
-            bytes.fromhex(name),
+            bytes.fromhex(mechanism.identity),
             mechanism.mesh if isinstance(mechanism, Mechanism) else None,
             phases,
         )

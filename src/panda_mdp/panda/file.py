@@ -62,7 +62,7 @@ def decode(data: bytes, expected: Expected | None = None) -> Mechanism | PandaTa
         return tables.decode(data, expected)
     table = decode_panda(data)
     if expected is not None:
-        expected.check(table.problem.domain, table.epsilon)
+        expected.check(table.problem.domain, table.epsilon, table)
     return table
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen, identify
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError, PrivacyError
@@ -20,10 +20,10 @@ from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
 from panda_mdp.table.container import pack
-from panda_mdp.table.encode import describe_notes, describe_problem, write
+from panda_mdp.table.encode import describe_notes, write
 from panda_mdp.table.mechanism import requested_records
 
 NEAR_KM = (0.1, 0.5, 1.0)
@@ -204,7 +204,20 @@ class PandaTable:
         """The bytes of the file: the problem, the rows, and the law of the selection. Nothing that
         any user drew is in it."""
         header, sections = describe_problem(self.problem)
+        said, arrays = self._law
+        kind = said["selection"]["kind"]
+        header["notes"] = describe_notes(f"PAnDA, {kind}", self.problem.prior_source)
+        return pack(header | said, sections | arrays)
+
+    @property
+    def _law(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """What a file says of the selection, and the integers."""
         stated, arrays = self.scheme.stated
-        header["notes"] = describe_notes(f"PAnDA, {stated['kind']}", self.problem.prior_source)
-        header["selection"] = {"delta": self.delta, **stated}
-        return pack(header, sections | arrays)
+        return {"selection": {"delta": self.delta, **stated}}, arrays
+
+    @cached_property
+    def identity(self) -> str:
+        """SHA-256 over everything that has a meaning: the problem's identity, the law of the
+        selection and the integers."""
+        said, arrays = self._law
+        return identify({"problem": self.problem.identity, **said}, arrays)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.text import canonical
 from panda_mdp.errors import FileFormatError
 
 MAGIC = b"panda-mdp\n"
@@ -236,11 +237,6 @@ def check_unpacked(plain: int, packed: int) -> None:
             f"{packed:,} bytes would unpack to {plain:,}; at most {most:,} are unpacked: "
             "it is not a table that this library wrote"
         )
-
-
-def canonical(value: Any) -> bytes:
-    """JSON in the one form that a header has."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def parse(text: bytes) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -51,11 +52,11 @@ from panda_mdp.table.mechanism import LOSS_ROUNDING, Mechanism, NoGuarantee, aud
 
 T = TypeVar("T")
 
-SHORTEST_FINGERPRINT = 16
+SHORTEST_IDENTITY = 16
 PARTS = {
     "domain": ("kind", "unit", "labels"),
     "outputs": ("kind", "labels"),
-    "loss": ("power", "unit"),
+    "loss": ("power", "unit", "digest"),
     "notes": (
         *("method", "library", "date", "prior_source"),
         *("stages", "details", "lower_bound", "loss"),
@@ -64,33 +65,47 @@ PARTS = {
 """What every header has beside its sections and epsilon."""
 
 
+class Identified(Protocol):
+    """A table that can be told from others: a mechanism or PAnDA's."""
+
+    @property
+    def problem(self) -> Problem:
+        """What it was made for."""
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 over everything that has a meaning."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """What a table must be for its reader; anything else is refused, whatever the file says.
 
     >>> Expected(epsilon=5.0, unit="km")
-    Expected(epsilon=5.0, unit='km', fingerprint=None)
+    Expected(epsilon=5.0, unit='km', identity=None)
     """
 
     epsilon: float | None = None
     """The most that a report may cost, per unit of distance."""
     unit: str | None = None
-    fingerprint: str | None = None
-    """Of the domain (`domain.fingerprint`), or the beginning of it, 16 digits or more."""
+    identity: str | None = None
+    """Of the table (`table.identity`), of the problem that it was made for (`problem.identity`) or
+    of its records (`domain.fingerprint`), or the beginning of one, 16 digits or more."""
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
             if isinstance(self.epsilon, bool | str):
                 raise ProblemError(f"the expected epsilon is {self.epsilon!r}; it must be a number")
             check_epsilon(self.epsilon)
-        if self.fingerprint is not None and len(self.fingerprint) < SHORTEST_FINGERPRINT:
+        if self.identity is not None and len(self.identity) < SHORTEST_IDENTITY:
             raise ProblemError(
-                f"a fingerprint of {len(self.fingerprint)} digits names no domain; give at least "
-                f"{SHORTEST_FINGERPRINT}"
+                f"an identity of {len(self.identity)} digits names nothing; give at least "
+                f"{SHORTEST_IDENTITY}"
             )
 
-    def check(self, domain: Domain, epsilon: float) -> None:
-        """Raise `PrivacyError` unless a table over `domain` at `epsilon` is as expected."""
+    def check(self, domain: Domain, epsilon: float, table: Identified | None = None) -> None:
+        """Raise `PrivacyError` unless what is over `domain` at `epsilon` is as expected; `table` is
+        the whole of it, where that is at hand."""
         if self.unit is not None and domain.unit != self.unit:
             raise PrivacyError(
                 f"epsilon is per {domain.unit}; a table per {self.unit} was expected"
@@ -100,11 +115,14 @@ class Expected:
                 f"the table has epsilon {epsilon!r} per {domain.unit}; at most {self.epsilon!r} "
                 "was expected"
             )
-        if self.fingerprint is not None and not domain.fingerprint.startswith(self.fingerprint):
-            raise PrivacyError(
-                f"the table is over the domain {domain.fingerprint[:16]}...; "
-                f"{self.fingerprint[:16]}... was expected"
-            )
+        if self.identity is None:
+            return
+        names = {"records": domain.fingerprint}
+        if table is not None:
+            names = {"table": table.identity, "problem": table.problem.identity, **names}
+        if not any(name.startswith(self.identity) for name in names.values()):
+            found = ", ".join(f"{what} {name[:16]}..." for what, name in names.items())
+            raise PrivacyError(f"these are {found}; {self.identity[:16]}... was expected")
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +222,7 @@ def decode(data: bytes, expected: Expected | None = None) -> Mechanism:
     if not isinstance(table, Mechanism):
         raise FileFormatError(table.audit.shortfall)
     if expected is not None:
-        expected.check(table.problem.domain, table.epsilon)
+        expected.check(table.problem.domain, table.epsilon, table)
     return table
 
 
@@ -311,7 +329,7 @@ def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) 
     return Problem(
         domain,
         outputs,
-        _restore_losses(header["loss"]["power"], sections, domain, outputs, packed),
+        _restore_losses(header["loss"], sections, domain, outputs, packed),
         real(header["epsilon"], "epsilon"),
         prior=(
             sections.take("prior", domain.size)
@@ -375,13 +393,16 @@ def _restore_outputs(stated: Mapping[str, Any], sections: Sections, domain: Doma
 
 
 def _restore_losses(
-    power: Any, sections: Sections, domain: Domain, outputs: Outputs, packed: int
+    stated: Mapping[str, Any], sections: Sections, domain: Domain, outputs: Outputs, packed: int
 ) -> FloatArray | DistanceLoss | UnknownLoss:
-    shape = (domain.size, len(outputs))
+    shape, power, left_out = (domain.size, len(outputs)), stated["power"], stated["digest"]
+    missing = power is None and "loss" not in sections
+    if not (re.fullmatch("[0-9a-f]{64}", left_out) if missing else left_out is None):
+        raise FileFormatError("losses that are left out have a digest, and no others do")
     if "loss" in sections and power is None:
         return sections.take("loss", *shape)
     if power is None:
-        return UnknownLoss(shape)
+        return UnknownLoss(shape, left_out)
     # Losses that follow from the distances take as much room as if they were there, up to the
     # number that is stored.
     check_unpacked(8 * min(math.prod(shape), MOST_STORED), packed)

@@ -17,15 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.factored import FactoredRows
-from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows, Weights
+from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import plain
-from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
-from panda_mdp.problem import Problem
+from panda_mdp.loss import UnknownLoss
+from panda_mdp.problem import describe_problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.blocks import pack_rows
 from panda_mdp.table.bound import Prices, Proved
@@ -33,7 +32,6 @@ from panda_mdp.table.container import Section, pack
 from panda_mdp.version import __version__
 
 if TYPE_CHECKING:
-    from panda_mdp.space.mesh import Mesh
     from panda_mdp.table.mechanism import Mechanism
 
 LAW = ("unit_bits", "rate", "reach")
@@ -87,64 +85,6 @@ def weight_sections(domain: Domain, weights: Weights) -> Parts:
         return dict(short)
     names = ("floor", "starts", "columns", "values")
     return {name: getattr(weights, name) for name in names}
-
-
-def describe_problem(
-    problem: Problem, mesh: Mesh | None = None, *, given: bool = True, derived: bool = False
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Header and sections of a problem, and of the mesh of a table for every point; losses that are
-    distances are `derived` from them, others go with it where they are `given`."""
-    domain, reports = problem.domain, problem.reports
-    sections: dict[str, npt.NDArray[Any]] = dict(domain.metric.arrays())
-    if domain.nodes is not None:
-        sections["nodes"] = domain.nodes
-    if reports.records is not None:
-        sections["outputs"] = reports.records
-    if reports.lat is not None and reports.lon is not None:
-        sections |= {"output_lat": reports.lat, "output_lon": reports.lon}
-    if not (problem.prior == 1 / domain.size).all():
-        sections["prior"] = problem.prior
-    power = distance_power(problem) if derived or isinstance(problem.loss, DistanceLoss) else None
-    if power is None and given and not isinstance(problem.loss, UnknownLoss):
-        sections["loss"] = np.asarray(problem.loss)
-    header: dict[str, Any] = {
-        "epsilon": problem.epsilon,
-        "domain": {
-            "kind": domain.metric.kind,
-            "unit": domain.unit,
-            "labels": None if domain.labels is None else list(domain.labels),
-        },
-        "outputs": {
-            "kind": reports.kind,
-            "labels": None if reports.names is None else list(reports.names),
-        },
-        "loss": {"power": power, "unit": problem.loss_unit},
-    }
-    if mesh is not None:
-        header["mesh"] = {"middle": list(mesh.middle), "spacing": mesh.spacing}
-        arrays = {"mesh_vertices": mesh.vertices, "mesh_area": mesh.area}
-        sections |= {**arrays, "mesh_inside": mesh.inside}
-    return header, sections
-
-
-def distance_power(problem: Problem) -> float | None:
-    """The power of the distance that every loss is, to the last bit; None where it is another."""
-    loss, reports = problem.loss, problem.reports
-    if isinstance(loss, DistanceLoss):
-        same = loss.domain.metric.fingerprint == problem.domain.metric.fingerprint
-        same = same and np.array_equal(loss.outputs, reports.codes)
-        return loss.power if same and not is_steep(problem.domain, loss.power) else None
-    distant = reports.records is not None or (
-        reports.kind == "places" and problem.domain.geographic
-    )
-    if isinstance(loss, UnknownLoss) or not distant:
-        return None
-    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
-    for start in range(0, problem.size, step):
-        rows = np.arange(start, min(start + step, problem.size))
-        if not np.array_equal(loss[rows], reports.distances(problem.domain, rows)):
-            return None
-    return 1.0
 
 
 def describe_notes(

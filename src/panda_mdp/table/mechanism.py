@@ -26,8 +26,8 @@ from panda_mdp.base.arrays import (
     FloatArray,
     IntArray,
     RebuiltOnCopy,
-    digest,
     frozen,
+    identify,
     real_numbers,
 )
 from panda_mdp.base.factored import FactoredRows
@@ -41,12 +41,11 @@ from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
 from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose_rows
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, describe_mesh
 from panda_mdp.space.domain import check_record, check_records
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.bound import Bound, Proved, Stated
-from panda_mdp.table.container import canonical
-from panda_mdp.table.encode import describe_problem, encode, write
+from panda_mdp.table.encode import encode, write
 
 LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
@@ -174,11 +173,11 @@ class Table(RebuiltOnCopy):
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 over everything that has a meaning: metric, places, labels, outputs, losses,
-        prior, epsilon and integers, however they are stored."""
-        header, parts = describe_problem(self.problem, self.mesh)
-        words = np.frombuffer(canonical(header), np.uint8)
-        return digest(words, *(parts[name] for name in sorted(parts)), self.weights)
+        """SHA-256 over everything that has a meaning: the problem's identity, the mesh of a table
+        for every point, and the integers, however they are stored."""
+        said, parts = describe_mesh(self.mesh)
+        whole = {"problem": self.problem.identity, **said}
+        return identify(whole, {**parts, "weights": self.weights})
 
     @property
     def epsilon(self) -> float:

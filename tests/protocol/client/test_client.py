@@ -487,12 +487,9 @@ def test_a_table_of_other_records_than_signed_is_refused(server, client, table):
     def other_domain() -> Any:
         true = table.problem.domain.fingerprint
         info = original()
-        from panda_mdp.protocol.messages.signing import signed_bytes
-
-        fake = true[::-1]
-        signed = signed_bytes("table", "city", 1, info.sha256, info.size_bytes, fake, info.epsilon)
-        server.publish(signed)
-        return info.model_copy(update={"domain": fake, "signature": server.key.sign(signed)})
+        fake = info.model_copy(update={"domain": true[::-1]})
+        server.publish(fake.signed)
+        return fake.model_copy(update={"signature": server.key.sign(fake.signed)})
 
     server.info = other_domain
     with pytest.raises(ProtocolError, match="not what its description says"):

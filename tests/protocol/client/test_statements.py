@@ -147,7 +147,7 @@ def test_nothing_that_a_server_can_vary_comes_back_with_a_report(published, tmp_
     [
         (Expected(epsilon=1.99), "at most 1.99 was expected"),
         (Expected(unit="m"), "a table per m was expected"),
-        (Expected(fingerprint="0" * 64), r"0000\.\.\. was expected"),
+        (Expected(identity="0" * 64), r"0000\.\.\. was expected"),
     ],
 )
 def test_what_is_not_expected_is_refused(server, tmp_path, expected, reason):
@@ -158,16 +158,14 @@ def test_what_is_not_expected_is_refused(server, tmp_path, expected, reason):
         client.plan("table", expected=Expected(2.0, "km", domain.fingerprint))
 
 
-def test_an_epsilon_in_the_file_that_was_not_signed_is_refused(server, tmp_path):
+@pytest.mark.parametrize("change", [{"epsilon": 1.0}, {"identity": "0" * 64}])
+def test_a_claim_of_the_file_that_was_not_signed_is_refused(server, tmp_path, change):
     """The description and its signatures agree with each other, and not with the file."""
-    from panda_mdp.protocol.messages.signing import signed_bytes
-
-    info = server.info()
+    info = server.info().model_copy(update=change)
 
     def other() -> Any:
-        signed = signed_bytes("table", "city", 1, info.sha256, info.size_bytes, info.domain, 1.0)
-        server.publish(signed)
-        return info.model_copy(update={"epsilon": 1.0, "signature": server.key.sign(signed)})
+        server.publish(info.signed)
+        return info.model_copy(update={"signature": server.key.sign(info.signed)})
 
     server.info = other
     with (

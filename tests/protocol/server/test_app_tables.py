@@ -72,12 +72,13 @@ def test_a_published_table_is_audited_signed_and_immutable(server: Running, tmp_
     data = public.get("/v1/tables/city/1/file").content
     assert hashlib.sha256(data).hexdigest() == info.sha256
     key = VerifyKey.from_base64(public.get("/v1").json()["key"]["public"])
-    signed = signed_bytes("table", "city", 1, info.sha256, len(data), info.domain, info.epsilon)
-    key.verify(signed, info.signature)
+    file = (info.sha256, len(data), info.domain, info.epsilon)
+    key.verify(signed_bytes("table", "city", 1, *file, info.identity), info.signature)
     path = tmp_path / "fetched.pmdp"
     path.write_bytes(data)
     table = pm.load(path)
     assert table.audit.holds and table.epsilon == 3.0
+    assert table.identity == info.identity
     assert table.problem.domain.fingerprint == info.domain == mechanism.problem.domain.fingerprint
     names = [
         (entry["name"], entry["version"]) for entry in public.get("/v1/tables").json()["tables"]

@@ -535,7 +535,7 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
     data = body + hashlib.sha256(body).digest()
     [listed] = site.server.client().get("/v1/deployments").json()["deployments"]
     table = listed["table"] | {"epsilon": 3.0, "sha256": hashlib.sha256(data).hexdigest()}
-    names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon")
+    names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon", "identity")
     key = SigningKey.load(site.server.folder / "operator.key")
     table["signature"] = key.sign(signed_bytes("table", *(table[name] for name in names)))
     stated = json.loads(listed["statement"]) | {"epsilon": 3.0, "table_sha256": table["sha256"]}

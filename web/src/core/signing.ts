@@ -18,6 +18,8 @@ export interface SignedTable {
   readonly size_bytes: number;
   readonly domain: string;
   readonly epsilon: number;
+  /** Of the table, however its file is written. */
+  readonly identity: string;
 }
 
 /** A number as Python's `repr` of a float writes it: both take the fewest digits that suffice. */
@@ -56,6 +58,7 @@ export function tableBytes(table: SignedTable): Bytes {
     String(table.size_bytes),
     table.domain,
     pythonRepr(table.epsilon),
+    table.identity,
   ]);
 }
 

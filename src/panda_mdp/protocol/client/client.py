@@ -181,7 +181,8 @@ class Client(AbstractContextManager["Client"]):
         plan = PLANS[info.kind](self, info)
         check_domain(stated, plan.domain)
         if expected is not None:
-            expected.check(plan.domain, plan.cost.epsilon)
+            whole = plan.table if isinstance(plan, TablePlan) else None
+            expected.check(plan.domain, plan.cost.epsilon, whole)
         self._check_allowed(plan)
         self.trust.accept(stated, number, pin, log.head)
         return plan

@@ -226,8 +226,9 @@ class TablePlan(Plan):
             table = load(path)
         problem, cost = table.problem, table.guarantee
         domain, epsilon = problem.domain, table.epsilon
-        claims = (domain.fingerprint, epsilon, problem.outputs_count, domain.size)
-        signed = (claimed.domain, claimed.epsilon, claimed.outputs, claimed.records)
+        claims = (domain.fingerprint, epsilon, problem.outputs_count, domain.size, table.identity)
+        sizes = (claimed.outputs, claimed.records)
+        signed = (claimed.domain, claimed.epsilon, *sizes, claimed.identity)
         fits = problem.reports.records is not None and claims == signed
         if not fits or isinstance(table, PandaTable) != (info.kind == "panda"):
             raise ProtocolError(

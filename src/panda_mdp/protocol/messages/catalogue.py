@@ -141,6 +141,8 @@ class TableInfo(Signed):
     loss_cost: float
     size_bytes: Annotated[int, Field(gt=0, lt=2**40)]
     sha256: Sha256
+    identity: Sha256
+    """Of the table, however its file is written (`table.identity`)."""
     key_id: Hex
     created: datetime
     streets: Name | None = None
@@ -148,9 +150,9 @@ class TableInfo(Signed):
 
     @property
     def signed(self) -> bytes:
-        """What the operator signs: the name, version, file and claim."""
+        """What the operator signs: the name, version, file, claim and identity."""
         file = (self.sha256, self.size_bytes, self.domain)
-        return signed_bytes("table", self.name, self.version, *file, self.epsilon)
+        return signed_bytes("table", self.name, self.version, *file, self.epsilon, self.identity)
 
 
 class TableList(Message):

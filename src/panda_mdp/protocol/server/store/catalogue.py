@@ -156,6 +156,7 @@ def examine(data: bytes) -> TableRow:
         "loss_cost": 0.0,
         "size_bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
+        "identity": table.identity,
     }
     return TableRow(
         info=TableInfo.model_construct(**every | facts),
