@@ -4,6 +4,7 @@
     python benchmarks/scale.py --suite gpu --data ../shared/data      # on an accelerator, 4 minutes
     python benchmarks/scale.py --report --docs                        # the section of the docs
     python benchmarks/scale.py --city rome.npz --records all --gaps 0.02 0.01
+    python benchmarks/scale.py --city rome.npz --metric straight road density --gaps 0.02 --runs 1
 
 Every case is a process of its own, so that its peak memory is its own. It is solved twice: the
 first run compiles, or loads what an earlier process compiled, the second does not, and their
@@ -29,11 +30,14 @@ from typing import Any
 import numpy as np
 from any_place import count_programs, programs
 from scale_report import write_report
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 import panda_mdp as pm
 
 ROOT = Path(__file__).resolve().parent.parent
 Case = dict[str, Any]
+METRICS = ["straight", "road", "density"]
 
 
 def case(city: str, records: int | None, gap: float, backend: str, outputs: int = 100) -> Case:
@@ -47,6 +51,7 @@ def case(city: str, records: int | None, gap: float, backend: str, outputs: int 
         "tasks": 1,
         "seed": 0,
         "time_limit": 1500.0,
+        "metric": "straight",
     }
 
 
@@ -76,6 +81,7 @@ def main() -> None:
     parser.add_argument("--city", help="a city file instead; 'synthetic' needs none")
     parser.add_argument("--records", nargs="+", default=["all"])
     parser.add_argument("--outputs", nargs="+", type=int, default=[100])
+    parser.add_argument("--metric", nargs="+", default=["straight"], choices=METRICS)
     parser.add_argument("--tasks", type=int, default=1)
     parser.add_argument("--gaps", nargs="+", type=float, default=[0.02, 0.01])
     parser.add_argument("--backend", default="cpu", choices=["cpu", "jax"])
@@ -120,7 +126,9 @@ def wanted(options: argparse.Namespace) -> list[Case]:
             "seed": options.seed,
             "time_limit": options.time_limit,
             "path": path,
+            "metric": metric,
         }
+        for metric in options.metric
         for count in options.records
         for outputs in options.outputs
         for gap in options.gaps
@@ -148,7 +156,7 @@ def run_case(one: Case) -> None:
         count_programs()
     path, size = one["path"], max(5000, one["records"] or 0)
     city = pm.synthetic_city(size) if path == "synthetic" else pm.load_city(path)
-    shape = one["records"], one["outputs"], one["tasks"], one["seed"]
+    shape = one["records"], one["outputs"], one["tasks"], one["seed"], one["metric"]
     problem = instance(city, *shape)
     rows = [solve(problem, one) for _ in range(one["runs"])]
     anew = solve(instance(city, *shape), one)["seconds"] if one["anew"] else None
@@ -170,14 +178,45 @@ def warm_up() -> None:
     pm.optimal(instance(city, 300, 8, 1, 0), backend="cpu")
 
 
-def instance(city: pm.City, records: int | None, outputs: int, tasks: int, seed: int) -> pm.Problem:
-    """The paper's set-up: random records, outputs and tasks; travel loss; epsilon 5 per km."""
+def instance(
+    city: pm.City,
+    records: int | None,
+    outputs: int,
+    tasks: int,
+    seed: int,
+    metric: str = "straight",
+) -> pm.Problem:
+    """The paper's set-up: random records, outputs and tasks; travel loss; epsilon 5 per km, along
+    streets too, or 1 per nat with a thousandth of all junctions in each ball."""
+    start = time.perf_counter()
     domain = city.domain(records=records, seed=seed)
+    if metric == "road":
+        domain = city.road_domain(domain.nodes)
+    elif metric == "density":
+        domain = city.density_domain(max(20, city.nodes // 1000), None, domain.nodes)
+    print(f"domain, {metric}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
     rng = np.random.default_rng(seed)
     chosen = rng.choice(domain.size, size=outputs, replace=False)
     targets = rng.choice(domain.size, size=tasks, replace=False)
     loss = pm.travel_loss(city, domain, chosen, targets)
-    return pm.Problem(domain, chosen, loss, epsilon=5.0)
+    return pm.Problem(domain, chosen, loss, epsilon=1.0 if metric == "density" else 5.0)
+
+
+def sampled_rate(table: pm.Mechanism, sources: int = 1000) -> float:
+    """The largest rate of some records to all others under a path metric, by shortest paths from
+    each in SciPy over the file's edges and by 64-bit logarithms: an audit that shares no code."""
+    metric: Any = table.problem.domain.metric
+    ends, size = metric.edges.astype(np.int32), metric.size
+    graph = csr_array((metric.steps * 2.0**-30, (ends[:, 0], ends[:, 1])), shape=(size, size))
+    logs = np.log(np.asarray(table.weights, dtype=np.float64))
+    some = np.random.default_rng(0).choice(size, min(size, sources), replace=False)
+    worst = 0.0
+    for x in some.tolist():
+        away = dijkstra(graph, directed=False, indices=x)
+        gap = np.abs(logs - logs[x]).max(axis=1)
+        away[x] = np.inf
+        worst = max(worst, float((gap / away).max()))
+    return worst
 
 
 def bandwidth(backend: str) -> float:
@@ -236,7 +275,7 @@ def solve(problem: pm.Problem, one: Case) -> dict[str, Any]:
     stages = dict(mechanism.stages)
     iterations = int(details["iterations"])
     return {
-        "city": one["city"],
+        "city": one["city"] + ("" if one["metric"] == "straight" else f", {one['metric']}"),
         "records": problem.size,
         "outputs": problem.outputs_count,
         "backend": one["backend"],
@@ -247,6 +286,7 @@ def solve(problem: pm.Problem, one: Case) -> dict[str, Any]:
         "loss": mechanism.loss,
         "lower_bound": mechanism.lower_bound,
         "audited_epsilon": mechanism.audit.epsilon,
+        "sampled_epsilon": None if one["metric"] == "straight" else sampled_rate(mechanism),
         "holds": mechanism.audit.holds,
         "stopped": details["stopped"],
         "seconds": seconds,

@@ -10,7 +10,7 @@ result is a bound. Floats of a file are the fractions that they are; none is com
 Tables of PAnDA, meshes and words need panda_verify_*.py beside this. Not proved: docs/promise.md.
 """
 
-import hashlib, json, math, runpy, struct, sys, zlib  # noqa: E401
+import hashlib, heapq, json, math, runpy, struct, sys, zlib  # noqa: E401
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
 from operator import mul, sub
@@ -22,11 +22,11 @@ PLAIN, RATIO = 1 << 28, 128  # a file may unpack to 256 MiB and 128 bytes for ea
 ROUNDING = Fraction(1, 10**9)  # a stated bound, and the triangle inequality of a given matrix
 UP = 1 + Fraction(1, 1 << 45)  # float64, in which a bound was computed, may have rounded up by less
 ARRAYS = {"haversine": ["lat", "lon"], "matrix": ["distances"]}
-ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"]}
+ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"], "graph": ["edges", "steps"]}
 REAL = "lat lon output_lat output_lon vectors distances prior loss mesh_area bound_prices"
 BOUND = ["bound_pairs", "bound_starts", "bound_columns", "bound_multipliers"]
 WHOLE = "nodes outputs weights floor starts columns values order mesh_vertices mesh_inside centres "
-WHOLE += "shape_outputs shape_weights shape_starts shape_centres "
+WHOLE += "shape_outputs shape_weights shape_starts shape_centres edges steps "
 WHOLE += "centre_weights outside_weights candidates anchor_rows " + " ".join(BOUND[:3])
 CODINGS = dict.fromkeys(REAL.split(), ("degrees", "float64")) | {"blocks": ("blocks",)}
 CODINGS |= dict.fromkeys(WHOLE.split(), ("integers", "int64")) | {BOUND[3]: ("leading",)}
@@ -173,7 +173,39 @@ class Given:
             need(sides == marks, f"the triangle inequality fails at records {i} and {k}")
     def exponent(self, i, j, n, e, above=False):
         return shift(self.rows[i][j] * n, self.least + e + Q) + above
+
+class Paths:
+    """Shortest paths over edges, whole numbers of 2^-30 units. What holds along all edges holds for
+    all pairs: multiply along a shortest path. So `pairs` are the edges."""
+    def __init__(self, table):
+        ends, steps = table.values["edges"], table.values["steps"]
+        self.pairs = [*zip(ends[::2], ends[1::2])]
+        good = self.pairs == sorted({*self.pairs}) and min(steps) > 0
+        need(good and all(0 <= i < j for i, j in self.pairs), "edges that are none, or no length")
+        self.around, self.known = [[] for _ in range(table.size)], {}
+        for (i, j), length in zip(self.pairs, steps):
+            self.around[i].append((j, length)), self.around[j].append((i, length))
+        for i, near in enumerate(self.around):
+            best = self.search(i, max((length for _, length in near), default=0))
+            need(all(best[j] == a for j, a in near), f"a path around an edge of {i} is shorter")
+        need(len(self.search(0, math.inf)) == table.size, "records that no path joins")
+    def search(self, source, limit):  # steps of the shortest paths from a record, up to a limit
+        best, heap = {source: 0}, [(0, source)]
+        while heap:
+            far, i = heapq.heappop(heap)
+            for j, length in self.around[i] if far == best[i] else ():
+                if far + length <= limit and far + length < best.get(j, math.inf):
+                    best[j] = far + length
+                    heapq.heappush(heap, (best[j], j))
+        return best
+    def exponent(self, i, j, n, e, above=False):
+        length = dict(self.around[i]).get(j)
+        if length is None:  # no edge: of losses and bounds alone
+            self.known = self.known if j in self.known else {j: self.search(j, math.inf)}
+            length = self.known[j][i]
+        return shift(length * n, e + Q - 30) + above
 METRICS = {"haversine": Sphere, "euclidean": Euclidean, "angular": Sphere, "matrix": Given}
+METRICS["graph"] = Paths
 
 class File:
     """A canonical header, sections and a sum; docs/format.md has every byte."""
@@ -280,10 +312,16 @@ def read(data):
     unit = table.unit = domain["unit"]
     known = kind in METRICS and unit == {"haversine": "km", "angular": "rad"}.get(kind, unit)
     need(known, f"{kind!r}, {unit!r}")
-    first = ARRAYS[kind][0]
+    names = ARRAYS[kind]
+    first = names[0]
     k = table.size = table.parts[first].shape[0]
+    if kind == "graph":
+        edges = table.take("edges", None, 2)
+        k = table.size = max(edges, default=-1) + 1
+        need(k <= len(table.take("steps", len(edges) // 2)) + 1, "records that no path joins")
+        names = ["lat", "lon"] if "lat" in table.parts else []
     widths = {"vectors": (None,), "distances": (k,)}.get(first, ())
-    for name in ARRAYS[kind]:
+    for name in names:
         table.take(name, k, *widths)
     need(k > 1, "fewer than two records")
     least, most = SIZES.get(kind, (0, 2))
@@ -407,7 +445,7 @@ def check_pairs(weights, metric, epsilon):
     (n, e), marks = dyadic(epsilon), pack([1 << 190] * len(weights[0]), 192)
     low = [pack(row, 192) for row in weights]
     high = [row << 64 for row in low]
-    for i, j in combinations(range(len(weights)), 2):
+    for i, j in getattr(metric, "pairs", None) or combinations(range(len(weights)), 2):
         t = metric.exponent(i, j, n, e)
         factor = 1 << 126 if t >= 43 << Q else exponential(t, False) >> (Q - 64)
         good = (factor * low[j] + marks - high[i]) & (factor * low[i] + marks - high[j]) & marks
@@ -457,7 +495,10 @@ def prove(table):
     print(f"rows: {table.size:,} records, {len(table.rows[0]):,} outputs; every row sums to 2^62")
     metric = METRICS[table.kind](table)
     check_pairs(table.rows, metric, table.epsilon)
-    print(f"metric: {table.kind}, {table.unit}; symmetric, distinct records, triangles to 1e-9")
+    metric_said = "symmetric, distinct records, triangles to 1e-9"
+    if table.kind == "graph":
+        metric_said = f"shortest paths over {len(metric.pairs):,} edges, which imply all pairs"
+    print(f"metric: {table.kind}, {table.unit}; {metric_said}")
     print(f"pairs: all {math.comb(table.size, 2):,}, both ways, all outputs, at {table.epsilon!r}")
     check_loss(table, metric)
 

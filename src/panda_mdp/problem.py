@@ -243,7 +243,7 @@ def distance_power(problem: Problem) -> float | None:
         same = same and np.array_equal(loss.outputs, reports.codes)
         return loss.power if same and not is_steep(problem.domain, loss.power) else None
     distant = reports.records is not None or (
-        reports.kind == "places" and problem.domain.geographic
+        reports.kind == "places" and problem.domain.metric.kind == "haversine"
     )
     if isinstance(loss, UnknownLoss) or not distant:
         return None

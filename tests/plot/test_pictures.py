@@ -21,7 +21,7 @@ from panda_mdp import (
     synthetic_city,
     travel_loss,
 )
-from panda_mdp.errors import DomainError, InvalidInputError, MethodError, MissingDependencyError
+from panda_mdp.errors import InvalidInputError, MethodError, MissingDependencyError
 from panda_mdp.plot import (
     draw_city,
     draw_expected_loss,
@@ -90,10 +90,7 @@ def test_road_domains_are_drawn_with_their_city(city: City) -> None:
     outputs = np.arange(0, 60, 6)
     table = exponential(Problem(domain, outputs, distance_loss(domain, outputs), 3.0))
     assert "true place" in words(draw_record(table, 3, city=city))
-    with pytest.raises(DomainError, match="give the city"):
-        draw_record(table, 3)
-    with pytest.raises(DomainError, match="lacks"):
-        draw_record(table, 3, city=synthetic_city(30))
+    assert "true place" in words(draw_record(table, 3))
 
 
 def test_privacy_loss(mechanism: Mechanism) -> None:

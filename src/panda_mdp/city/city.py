@@ -32,7 +32,6 @@ from panda_mdp.base.text import card
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
 from panda_mdp.space.domain import Domain, check_indices
-from panda_mdp.space.road import Road
 
 Measure = Literal["length", "time"]
 LARGEST = np.finfo(np.float64).max
@@ -213,16 +212,52 @@ class City(RebuiltOnCopy):
         """A domain of nodes under road distance in km, or travel time in minutes by `time`.
 
         `records` are nodes, a number of nodes to draw, or None for all. Streets count as open both
-        ways. Methods and audits need the K x K table, so K is limited (`space/road.py`).
+        ways. Streets between records are all that methods and audits ask for, at any size
+        (space/paths.py).
         """
+        nodes = self._chosen(records, seed)
+        domain = Domain.from_graph(
+            np.stack([self.u, self.v], axis=1),
+            street_costs(self, by),
+            records=nodes,
+            places=(self.lat[nodes], self.lon[nodes]),
+            unit=travel_unit(by),
+        )
+        return domain.with_nodes(nodes)
+
+    def density_domain(
+        self,
+        people: float,
+        weights: npt.ArrayLike | None = None,
+        records: int | npt.ArrayLike | None = None,
+        *,
+        seed: int = 0,
+    ) -> Domain:
+        """A domain of nodes in nats: at epsilon 1 every place is hidden among `people`.
+
+        `weights` are people at each node (a census, counts that were released privately), one at
+        each where None; those at nodes that are no records count at the nearest record. Distances
+        are straight lines over triangles, long where few people live and short where many do:
+        each ball of radius 1 holds `people`, which is checked. Along streets:
+        `city.road_domain().by_density(weights, people)`.
+        """
+        count = np.ones(self.nodes) if weights is None else np.asarray(weights, dtype=np.float64)
+        if count.shape != (self.nodes,):
+            raise CityError(f"weights has shape {count.shape}; give one per node, ({self.nodes},)")
+        nodes = self._chosen(records, seed)
+        domain = Domain.from_points(self.lat[nodes], self.lon[nodes]).with_nodes(nodes)
+        nearest = domain.snap(self.lat, self.lon, limit=np.inf).record
+        held = np.bincount(nearest, count, minlength=domain.size)
+        return domain.triangulated().by_density(held, people)
+
+    def _chosen(self, records: int | npt.ArrayLike | None, seed: int) -> IntArray:
+        """Nodes that are named, or drawn."""
         if records is None or isinstance(records, int):
-            nodes = self.sample_nodes(records, seed)
-        else:
-            nodes = check_indices(records, self.nodes, "records", CityError)
-            if len(np.unique(nodes)) != len(nodes):
-                raise CityError("a node is named twice; a domain's records are distinct")
-        metric = Road.over(travel_graph(self, by), nodes, travel_unit(by))
-        return Domain(metric, nodes=nodes)
+            return self.sample_nodes(records, seed)
+        nodes = check_indices(records, self.nodes, "records", CityError)
+        if len(np.unique(nodes)) != len(nodes):
+            raise CityError("a node is named twice; a domain's records are distinct")
+        return nodes
 
     def sample_nodes(self, records: int | None, seed: int = 0) -> IntArray:
         """Nodes at distinct places: `records` of them in random order, or all in their order."""

@@ -38,6 +38,8 @@ def solve(
     outputs: Outputs = None,
     tasks: Tasks = 0,
     epsilon: Epsilon = 5.0,
+    metric: str = "straight",
+    people: float | None = None,
     prior: Path | None = None,
     method: str = "optimal",
     gap: float = 0.01,
@@ -62,8 +64,13 @@ def solve(
     vulnerability, located or error. With --against the loss is what the reference has, and all that
     a guesser gains is made least in shares of what the reference gives away.
 
+    Privacy follows the straight line, the streets (--metric road), or the density of junctions
+    (--metric density): at epsilon 1 each place is then hidden among --people of them.
+
     Options:
         out FILE: Target, .pmdp.
+        metric NAME: 'straight', 'road' or 'density'.
+        people NUMBER: With the metric 'density': junctions within a nat.
         prior FILE: A prior that `panda-mdp prior` made.
         method NAME: A method that `compare` knows.
         gap NUMBER: Gap to the bound at which `optimal` ends.
@@ -102,6 +109,7 @@ def solve(
     with working("reading the map"):
         source = find_places(city, records or RECORDS, seed)
         problem = drawn_problem(source, (records, outputs, tasks), epsilon, seed)
+        problem = measured_by(problem, source, metric, people)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
     table = _run(problem, method, gap, time_limit or None, wishes)
@@ -155,6 +163,27 @@ def drawn_problem(
     streets = "travel needs streets, and this file has places alone; leave --tasks out"
     require(not isinstance(source, Domain), streets, "--tasks")
     return draw_problem(source, records or None, chosen, tasks, epsilon, seed).problem
+
+
+def measured_by(problem: Any, city: Any, metric: str, people: float | None) -> Any:
+    """The same records, outputs and losses with privacy along streets, or by density."""
+    from dataclasses import replace
+
+    from panda_mdp.space.domain import Domain
+
+    names = ("straight", "road", "density")
+    require(metric in names, f"{metric!r} is none of {', '.join(names)}", "--metric")
+    belongs = "--people and --metric density belong together: give both, or neither"
+    require((people is not None) == (metric == "density"), belongs, "--people")
+    if metric == "straight":
+        return problem
+    streets = "this file has places alone; a map with streets is needed"
+    require(not isinstance(city, Domain), streets, "--metric")
+    if metric == "road":
+        return replace(problem, domain=city.road_domain(problem.domain.nodes))
+    nats = f"{problem.epsilon:g} is beyond 1, at which a place is hidden among --people"
+    require(problem.epsilon <= 1, nats, "--epsilon")
+    return replace(problem, domain=city.density_domain(people, None, problem.domain.nodes))
 
 
 def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[str, Any]) -> Any:

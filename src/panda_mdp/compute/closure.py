@@ -77,6 +77,8 @@ class Closure:
 
     patience: int = 8
     """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
+    on_host: bool = True
+    """Whether tables are NumPy's."""
     centres_near: bool = False
     """Whether near pairs that do not come to rest from above are closed from both sides before all
     pairs are. Where rows remember their sources all pairs cost less."""
@@ -156,21 +158,28 @@ class Closure:
         The table is given for the nodes `sees` (groups, K, by position); it needs all records that
         closing at `epsilon`, or a little less, raises above the floor.
         """
-        from panda_mdp.compute.numba.closure import covered, scale
-
         given = _cut_of(self.domain, columns, sees, floor)
         with np.errstate(divide="ignore"):
             lifts = np.log(z) - np.log(given.floors[given.group])
         lifts[~given.exists[given.group]] = -np.inf
-        reached = covered(lifts.max(axis=1), given, ROOM * epsilon)
+        reached = self._reached(lifts.max(axis=1), given, ROOM * epsilon)
         cut = _cut_of(self.domain, columns, reached, floor)
         out = np.ascontiguousarray(cut.floors[cut.group])
         # Nodes of both follow each other by group and position; the table has more than are needed.
         known, again = reached[sees], sees[reached]
         out[again] = np.maximum(out[again], z[known])
         out[~cut.exists[cut.group]] = 1.0
+        from panda_mdp.compute.numba.closure import scale
+
         scale(out, cut, np.arange(self.domain.size))
         return self.over(cut), out
+
+    def _reached(self, lifts: FloatArray, cut: Cut, epsilon: float) -> BoolArray:
+        """Which positions some node of a group raises above the floor, (groups, K): those within
+        `lifts` nats of it."""
+        from panda_mdp.compute.numba.closure import covered
+
+        return covered(lifts, cut, epsilon)
 
     def host(self, z: FloatArray) -> FloatArray:
         """A dense table along the tiles as a NumPy array in the domain's order."""
@@ -235,6 +244,10 @@ class Closure:
         few = len(z) <= self.tuning.small_records or host_backend() == "numpy"
         return few and self._cut_for(z).dense
 
+    def _lists_sources(self, z: FloatArray) -> bool:
+        """Whether rounds remember which rows may raise a row."""
+        return not self._small(z)
+
     def _sources(self, nodes: int, most: int) -> Sources:
         from panda_mdp.compute.numba.closure import Sources
 
@@ -291,7 +304,7 @@ class Closure:
         z, sums, factors = self.scaled(self.close(z, epsilon, None, nats))
         sources, settled = None, np.full(len(sums), 1 + SETTLED)
         position: Any = slice(None)
-        if not self._small(z):
+        if self._lists_sources(z):
             position = self._cut_for(z).position
             most = min(self.tuning.sources, self.tuning.list_bytes // (8 * len(z)))
             sources = self._sources(len(z), most)

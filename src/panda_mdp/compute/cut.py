@@ -49,6 +49,22 @@ class Blocks(NamedTuple):
     """The parts so that each thread's share of them is spread over the domain."""
 
 
+class Links(NamedTuple):
+    """The constrained pairs of every node: others[starts[i]:starts[i + 1]] of node i, -1 where the
+    other record is no node of its group."""
+
+    starts: IntArray
+    others: IntArray
+    lengths: FloatArray
+    places: IntArray
+    """Positions of the others, nodes or not."""
+
+    @property
+    def firsts(self) -> IntArray:
+        """The node that every entry of `others` belongs to."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
 class Rows(NamedTuple):
     """A table on the nodes of a cut, as its scans take it."""
 
@@ -164,6 +180,25 @@ class Cut:
             return a[both], b[both], between[both]
 
         return joined(of_group(parts) for parts in self.parts)
+
+    @cached_property
+    def links(self) -> Links | None:
+        """The pairs that imply all others, node by node; None for metrics that have none."""
+        known = self.domain.tiles.links
+        if known is None:
+            return None
+        count = np.diff(known.starts)[self.position]
+        starts = np.concatenate([[0], np.cumsum(count)])
+        node = np.repeat(np.arange(len(self.position)), count)
+        at = np.arange(len(node)) - starts[node] + known.starts[self.position[node]]
+        place = known.others[at]
+        if self.dense:
+            return Links(starts, place, known.lengths[at], place)
+        keys = self.group * self.domain.size + self.position
+        wanted = self.group[node] * self.domain.size + place
+        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        other = np.where(keys[found] == wanted, found, -1)
+        return Links(starts, other, known.lengths[at], place)
 
     @cached_property
     def places(self) -> Coordinates:

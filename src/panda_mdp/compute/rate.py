@@ -5,7 +5,8 @@
 with every rounding error on the safe side (docs/audit.md), compiled by numba or in NumPy; the same
 on accelerators is in compute/jax. Tables lie on the nodes of a cut (compute/cut.py), in memory
 proportional to what is stored: pairs of nodes of a group are compared, a node and any other record
-by the node's distance to its floor, and two that are both at the floor are equal.
+by the node's distance to its floor, and two that are both at the floor are equal. Of path metrics
+(space/paths.py) the pairs that imply all others are compared.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.cut import Cut, Rows, Worst
+from panda_mdp.base.threads import by_slices
+from panda_mdp.compute.cut import Cut, Links, Rows, Worst
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import Pairs
 
@@ -143,6 +145,8 @@ def largest_rate(
     """
     if len(cut.position) == 0:
         return best
+    if cut.links is not None:
+        return _along_links(cut, cut.links, logs, weights, lifts, best)
     if compiled is None:
         compiled = cut.domain.tiles.count > SMALL_TILES
     high = np.maximum.reduceat(logs, cut.starts[:-1], axis=0)
@@ -162,6 +166,40 @@ def largest_rate(
     for pairs in cut.later_pairs(radius):
         best = scan(cut, rows, pairs, LOG_ERROR, best)
     return best if lifts is None else scan_floor(cut, lifts, LOG_ERROR, shrink, best)
+
+
+def _along_links(
+    cut: Cut,
+    links: Links,
+    logs: FloatArray,
+    weights: IntArray,
+    lifts: FloatArray | None,
+    best: Worst,
+) -> Worst:
+    """`largest_rate` over the pairs that imply all others.
+
+    If every log ratio of such a pair is at most rate times its length, then so is that of any two
+    records: add up along a shortest path. So the largest rate over these pairs is that of all.
+    """
+    first, shrink = links.firsts, 1 - (cut.domain.metric.relative_error + ARITHMETIC_ERROR)
+    rates = np.zeros(len(first))
+    inside = np.flatnonzero(links.others > first)
+
+    def work(part: slice) -> None:
+        some = inside[part]
+        i, j = first[some], links.others[some]
+        gap = np.abs(logs[i] - logs[j]).max(axis=1) + LOG_ERROR
+        differ = (weights[i] != weights[j]).any(axis=1)
+        rates[some] = np.where(differ, gap / (links.lengths[some] * shrink), 0.0)
+
+    by_slices(work, len(inside), max(1, CHUNK_ENTRIES // logs.shape[1]))
+    if lifts is not None:
+        edge = np.flatnonzero((links.others < 0) & (lifts[first] >= 0))
+        rates[edge] = (lifts[first[edge]] + LOG_ERROR) / (links.lengths[edge] * shrink)
+    worst = int(rates.argmax()) if len(rates) else 0
+    if not len(rates) or rates[worst] <= best[0]:
+        return best
+    return float(rates[worst]), int(cut.position[first[worst]]), int(links.places[worst])
 
 
 def _plain_pairs(cut: Cut, rows: Rows, pairs: Pairs, constant: float, best: Worst) -> Worst:

@@ -123,7 +123,9 @@ def explain(mechanism: Table, record: int | None = None) -> Explanation:
     ]
     if domain.geographic:
         sections[-1].append(
-            "A place that is snapped to its nearest record is covered up to the snap limit: "
+            "A place is reported as its nearest record is: along paths records alone are covered."
+            if domain.metric.kind == "graph"
+            else "A place that is snapped to its nearest record is covered up to the snap limit: "
             "epsilon (d + 2 limit)."
         )
     text = "\n\n".join("\n".join(lines) for lines in sections) + "\n"

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers
-from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
+from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy import repair as repairs
 from panda_mdp.privacy.quantise import TOTAL, quantise
@@ -106,7 +106,7 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
     if isinstance(as_it_is, Mechanism):
         return as_it_is
     require_numba("the exact repair of a table")
-    mended = repairs.repair(Closure(problem.domain), rows, problem.epsilon)
+    mended = repairs.repair(closure_of(problem.domain), rows, problem.epsilon)
     facts["moved"] = float(np.abs(mended.matrix - rows).max())
     stages = (("repair", time.perf_counter() - start),)
     return release(

@@ -26,6 +26,7 @@ from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure
+from panda_mdp.compute.links import closure_of
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError, SolverError, TimeLimitError
 from panda_mdp.methods.optimal.dual import proved
@@ -227,7 +228,7 @@ class TableSolver(Solver):
     @cached_property
     def closure(self) -> Closure:
         """What closes tables over all pairs."""
-        return Closure(self.problem.domain)
+        return closure_of(self.problem.domain)
 
     def floor(self, candidate: FloatArray) -> FloatArray | float:
         """What every entry is at least."""

@@ -11,6 +11,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.audit import audit_weights, largest_rate
 from panda_mdp.privacy.quantise import BITS, quantise
@@ -208,7 +209,7 @@ class Envelope:
     @cached_property
     def _closure(self) -> Closure:
         """C~ is the closure of exp(-C), in logarithms."""
-        return Closure(self.problem.domain)
+        return closure_of(self.problem.domain)
 
     @cached_property
     def _unit(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import isfinite
@@ -23,6 +23,7 @@ from panda_mdp.base.arrays import (
 )
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import DomainError, SnapError
+from panda_mdp.space.density import by_density
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
@@ -37,6 +38,7 @@ from panda_mdp.space.metrics import (
     refuse_few,
     unit_vectors,
 )
+from panda_mdp.space.paths import PathMetric, delaunay, graph_of_records, tree_edges
 from panda_mdp.space.snapping import Snap, Snaps, snap_place, snap_places, snap_values
 from panda_mdp.space.tiles import Tiles, tile
 
@@ -47,7 +49,8 @@ Label = str | int | float
 class Domain(RebuiltOnCopy):
     """A finite set of records with a metric, which is checked: audits rest on it.
 
-    Built by `from_points`, `from_vectors` or `from_matrix`; records are the indices 0..K-1.
+    Built by `from_points`, `from_vectors`, `from_matrix`, `from_graph` or `from_tree`; records are
+    the indices 0..K-1.
     Distances are computed in blocks, so K = 128,000 places need a few MB.
 
     >>> home = Domain.from_points([41.90, 41.91], [12.49, 12.50])
@@ -108,15 +111,7 @@ class Domain(RebuiltOnCopy):
     @classmethod
     def from_points(cls, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Domain:
         """Places by latitude and longitude in degrees; great-circle distance in km."""
-        lats, lons = _column(lat, "lat"), _column(lon, "lon")
-        if len(lats) != len(lons):
-            raise DomainError(
-                f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
-            )
-        check_places(lats, lons)
-        lons = np.where(lons >= 180, lons - 360, lons)
-        # Squares of such degrees underflow; as a length they are nothing.
-        lats, lons = (np.where(np.abs(c) < SMALLEST_DEGREES, 0.0, c) for c in (lats, lons))
+        lats, lons = _places(lat, lon)
         return cls(Haversine(lats, lons))
 
     @classmethod
@@ -176,6 +171,66 @@ class Domain(RebuiltOnCopy):
         return cls(Matrix(table, unit), labels=None if labels is None else tuple(labels))
 
     @classmethod
+    def from_graph(
+        cls,
+        edges: npt.ArrayLike,
+        lengths: npt.ArrayLike,
+        *,
+        records: npt.ArrayLike | None = None,
+        places: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        unit: str = "unit",
+    ) -> Domain:
+        """Shortest paths over a graph: `edges`, shape (E, 2), join nodes 0, 1, ... both ways, and
+        `lengths`, shape (E,), are in `unit`, rounded to whole multiples of 2^-30.
+
+        `records` are the nodes that are records, in their order; all nodes where it is None.
+        `places`, latitudes and longitudes of the records, are for maps and snapping alone. No table
+        of all pairs is ever formed: edges imply all pairs (space/paths.py).
+
+        >>> square = Domain.from_graph([[0, 1], [1, 2], [2, 3], [3, 0]], [1, 1, 1, 2])
+        >>> square.distance(0, 2), square.distance(0, 3)
+        (2.0, 2.0)
+        """
+        ends = np.asarray(edges)
+        if ends.ndim != 2 or ends.shape[1] != 2:
+            raise DomainError(f"edges has shape {ends.shape}; give pairs of nodes, (E, 2)")
+        nodes = check_indices(ends.ravel(), np.iinfo(np.int32).max, "edges").reshape(-1, 2)
+        given = np.broadcast_to(np.asarray(lengths, dtype=np.float64), len(nodes))
+        if records is None:
+            chosen = np.arange(nodes.max(initial=-1) + 1)
+        else:
+            chosen = check_indices(records, int(nodes.max(initial=-1)) + 1, "records")
+        refuse_few(len(chosen))
+        if len(np.unique(chosen)) != len(chosen):
+            raise DomainError("a node is named twice; a domain's records are distinct")
+        lat, lon = (None, None) if places is None else _places(*places)
+        return cls(PathMetric(*graph_of_records(nodes, given, chosen), unit, lat, lon))
+
+    @classmethod
+    def from_tree(
+        cls,
+        parents: Mapping[Label, Label],
+        length: float | Mapping[Label, float] = 1.0,
+        *,
+        leaves: bool = False,
+        unit: str = "unit",
+    ) -> Domain:
+        """Names in a tree, by the way up to where they meet and down again: codes of diseases,
+        zones in districts.
+
+        `parents` has the parent of every name but the root's; `length`, of the edge to its parent,
+        is one for all or one for each name. Records are all names, in the order in which they come
+        up, and are called by them; with `leaves` the leaves alone, whose pairs are all edges then.
+
+        >>> codes = Domain.from_tree({"J10": "J", "J11": "J", "J": "all", "I21": "I", "I": "all"})
+        >>> codes.distance(codes.record("J10"), codes.record("I21"))
+        4.0
+        """
+        edges, lengths, names, records = tree_edges(parents, length, leaves)
+        domain = cls.from_graph(edges, lengths, records=records, unit=unit)
+        return domain.with_labels(names[k] for k in records)
+
+    @classmethod
     def from_area(
         cls, area: Any, spacing: float | None = None, epsilon: float | None = None
     ) -> Domain:
@@ -216,7 +271,7 @@ class Domain(RebuiltOnCopy):
     @property
     def geographic(self) -> bool:
         """Whether records are places with latitude and longitude."""
-        return isinstance(self.metric, Haversine)
+        return self.metric.places is not None
 
     @property
     def lat(self) -> FloatArray:
@@ -243,6 +298,34 @@ class Domain(RebuiltOnCopy):
             return self.metric.fingerprint
         labels = json.dumps(self.labels, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(f"{self.metric.fingerprint}|{labels}".encode()).hexdigest()
+
+    def triangulated(self) -> Domain:
+        """The same places by shortest paths over straight lines, those of the Delaunay
+        triangulation: up to rounding never shorter than the straight line, and in a plane less than
+        1.998 times as long (Xia 2013); `projection_stretch` bounds what a projection adds."""
+        plane = self.plane
+        if plane is None:
+            raise DomainError(f"{self!r} lies in no plane; triangles are over places of an area")
+        ends = delaunay(plane)
+        lengths = self.metric.pairs(ends[:, 0], ends[:, 1])
+        places = (self.lat, self.lon) if self.geographic else None
+        found = self.from_graph(ends, lengths, places=places, unit=self.unit)
+        return found._changed(nodes=self.nodes, labels=self.labels)
+
+    def by_density(self, weights: npt.ArrayLike, people: float) -> Domain:
+        """The same graph with lengths in nats: every ball of radius 1 holds `people` of the
+        `weights` of its records, so that at epsilon 1 each is hidden among so many.
+
+        For path metrics (`triangulated`, `from_graph`, `city.road_domain`). Weights are public, and
+        so is the metric that comes of them (space/density.py).
+        """
+        if not isinstance(self.metric, PathMetric):
+            raise DomainError(
+                f"lengths by density are those of edges, and this domain is {self.metric.kind}; "
+                "use triangulated() or city.road_domain()"
+            )
+        metric = by_density(self.metric, np.asarray(weights, dtype=np.float64), people)
+        return self._changed(metric=metric)
 
     def take(self, indices: npt.ArrayLike) -> Domain:
         """The domain restricted to some of its records, in the given order."""
@@ -334,6 +417,10 @@ class Domain(RebuiltOnCopy):
                 f"count is {count}; a domain of {self.size} has 1 to {self.size - 1} neighbours"
             )
         everything = np.arange(self.size)[:, None]
+        if isinstance(self.metric, PathMetric):
+            _, nearest, away = self.metric.balls(np.ones(self.size), count + 1, count + 1)
+            order = np.lexsort((nearest[:, 1:], away[:, 1:]), axis=1) + 1
+            return np.take_along_axis(nearest, order, 1), np.take_along_axis(away, order, 1)
         if self.metric.tree is not None:
             found = self.metric.tree.query(self.metric.embedding, k=count + 1, workers=-1)[1]
             nearest = np.asarray(found, dtype=np.int64)
@@ -363,7 +450,8 @@ class Domain(RebuiltOnCopy):
         A place that is not covered is an error; among many it has record -1. Snapping is not
         covered by the mechanism's guarantee: two places p, p' that snap to x, x' are
         epsilon (d(p, p') + snap(p) + snap(p'))-indistinguishable, at most
-        epsilon (d(p, p') + 2 limit). Errors name neither the place nor its distance.
+        epsilon (d(p, p') + 2 limit); under path metrics, which know records alone, they are
+        epsilon d(x, x')-indistinguishable. Errors name neither the place nor its distance.
 
         >>> home = Domain.from_points([41.90, 41.91], [12.49, 12.50])
         >>> home.snap([41.9001, 0.0], [12.4901, 0.0], limit=0.5).record.tolist()
@@ -421,6 +509,8 @@ class Domain(RebuiltOnCopy):
     @cached_property
     def diameter(self) -> float:
         """The largest distance between two records, exactly."""
+        if isinstance(self.metric, PathMetric):
+            return self.metric.diameter
         tiles, bound = self.tiles, np.triu(self.tiles.across)
         best = 0.0
         for k in np.argsort(-bound, axis=None):
@@ -431,11 +521,12 @@ class Domain(RebuiltOnCopy):
         return best
 
     def _haversine(self, what: str) -> Haversine:
-        if not isinstance(self.metric, Haversine):
+        places = self.metric.places
+        if places is None:
             raise DomainError(
                 f"{what} needs places, and this domain is {self.metric.kind}; use from_points"
             )
-        return self.metric
+        return places
 
 
 def check_labels(labels: Iterable[Label], name: str, error: type[Exception]) -> tuple[Label, ...]:
@@ -486,6 +577,20 @@ def check_records(
 def _check_radius(radius: float) -> None:
     if not (is_number(radius) and radius >= 0):
         raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
+
+
+def _places(lat: npt.ArrayLike, lon: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Latitudes and longitudes of records, the latter in [-180, 180)."""
+    lats, lons = _column(lat, "lat"), _column(lon, "lon")
+    if len(lats) != len(lons):
+        raise DomainError(
+            f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
+        )
+    check_places(lats, lons)
+    lons = np.where(lons >= 180, lons - 360, lons)
+    # Squares of such degrees underflow; as a length they are nothing.
+    lats, lons = (np.where(np.abs(c) < SMALLEST_DEGREES, 0.0, c) for c in (lats, lons))
+    return lats, lons
 
 
 def _column(values: npt.ArrayLike, name: str) -> FloatArray:

@@ -1,4 +1,5 @@
-"""Distances between records: haversine, euclidean, angular, or a given matrix.
+"""Distances between records: haversine, euclidean, angular, or a given matrix; along the edges of a
+graph in space/paths.py.
 
 A metric answers for blocks of records and never forms a K x K array of its own. Every distance is
 computed so that its relative error is at most `Metric.relative_error`; the audit relies on it
@@ -121,11 +122,16 @@ class Metric(RebuiltOnCopy, ABC):
     @abstractmethod
     def embedding(self) -> FloatArray:
         """Coordinates, shape (K, p), whose euclidean distance orders pairs as the metric does,
-        or at least never exceeds it (`Matrix`); used for trees and for orders in space."""
+        or at least never exceeds it (`far_apart`); used for trees and for orders in space."""
 
     @property
     def plane(self) -> FloatArray | None:
         """Coordinates, shape (K, 2), of records that lie in a plane; None where they do not."""
+        return None
+
+    @property
+    def places(self) -> Haversine | None:
+        """Where records lie on the earth; None where they are no places."""
         return None
 
     @property
@@ -136,7 +142,7 @@ class Metric(RebuiltOnCopy, ABC):
     @cached_property
     def tree(self) -> scipy.spatial.cKDTree | None:
         """A k-d tree over the embedding where one pays off and is exact."""
-        if self.kind == "matrix" or self.embedding.shape[1] > TREE_DIMENSIONS:
+        if self.kind in ("matrix", "graph") or self.embedding.shape[1] > TREE_DIMENSIONS:
             return None
         return scipy.spatial.cKDTree(self.embedding)
 
@@ -211,6 +217,10 @@ class Haversine(Metric):
     # 12.5 roundings and 3.6 library calls of up to 4 ulp each: below 41 * 2^-53 (docs/audit.md).
     relative_error = 5e-15
     unit = "km"
+
+    @property
+    def places(self) -> Haversine:
+        return self
 
     def check(self) -> None:
         check_places(self.lat, self.lon)
@@ -471,12 +481,18 @@ class Matrix(Metric):
     @cached_property
     def embedding(self) -> FloatArray:
         """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
-        columns: list[FloatArray] = []
-        far = 0
-        for _ in range(min(LANDMARKS, self.size)):
-            columns.append(self.block(np.array([far]), np.arange(self.size))[0])
-            far = int(np.min(columns, axis=0).argmax())
-        return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(len(columns)))
+        return far_apart(self)
+
+
+def far_apart(metric: Metric) -> FloatArray:
+    """Distances of all records to a few that are far apart, over sqrt(p), (K, p): the euclidean
+    distance of two rows is never above the metric."""
+    columns: list[FloatArray] = []
+    far = 0
+    for _ in range(min(LANDMARKS, metric.size)):
+        columns.append(metric.block(np.array([far]), np.arange(metric.size))[0])
+        far = int(np.min(columns, axis=0).argmax())
+    return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(len(columns)))
 
 
 def _refuse(bad: BoolArray, message: Callable[..., str]) -> None:

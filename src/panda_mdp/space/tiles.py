@@ -20,6 +20,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.space.metrics import Metric
+from panda_mdp.space.paths import Adjacency
 
 TILE = 64
 REGION = 32
@@ -63,7 +64,26 @@ class Tiles:
     order: IntArray
     starts: IntArray
     centres: IntArray
-    radii: FloatArray
+    known_radii: FloatArray | None = None
+
+    @cached_property
+    def radii(self) -> FloatArray:
+        """How far from its centre the records of a tile are, at most; path metrics can do without,
+        and it costs them a search for every tile."""
+        if self.known_radii is not None:
+            return self.known_radii
+        away = self.metric.pairs(np.repeat(self.centres, np.diff(self.starts)), self.order)
+        return np.maximum.reduceat(away, self.starts[:-1])
+
+    @cached_property
+    def links(self) -> Adjacency | None:
+        """The pairs that imply all others, by place in the order, with their distances; None for
+        metrics that have none."""
+        pairs = self.metric.generating_pairs
+        if pairs is None:
+            return None
+        length = self.metric.pairs(pairs[:, 0], pairs[:, 1])
+        return Adjacency.over(np.argsort(self.order)[pairs], length, len(self.order))
 
     @property
     def count(self) -> int:
@@ -181,5 +201,4 @@ def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     middle = np.add.reduceat(points, starts[:-1], axis=0) / sizes[:, None]
     offset = ((points - middle[home]) ** 2).sum(axis=1)
     centres = order[np.lexsort((offset, home))[starts[:-1]]]
-    away = metric.pairs(centres[home], order)
-    return Tiles(metric, order, starts, centres, np.maximum.reduceat(away, starts[:-1]))
+    return Tiles(metric, order, starts, centres)

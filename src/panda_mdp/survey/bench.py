@@ -283,10 +283,14 @@ class Comparison:
         size = min(REHEARSED, max(24, self.problem.size))
         spots = np.random.default_rng(0).uniform(0, 0.02, size=(size, 2))
         domain = Domain.from_vectors(spots)
-        if self.problem.domain.geographic:
+        kind = self.problem.domain.metric.kind
+        if kind == "haversine":
             domain = Domain.from_points(*spots.T)
-        elif self.problem.domain.metric.kind == "matrix":
+        elif kind == "matrix":
             domain = Domain.from_matrix(domain.distances())
+        elif kind == "graph":
+            chain = np.arange(size)
+            domain = Domain.from_graph(np.stack([chain[:-1], chain[1:]], axis=1), 0.01)
         outputs = np.arange(4)
         return Problem(domain, outputs, domain.distances(None, outputs), 1 / domain.diameter)
 

@@ -52,6 +52,7 @@ CODINGS = {
     **dict.fromkeys(("candidates", "anchor_rows"), INTEGERS),
     **dict.fromkeys(("bound_pairs", "bound_starts", "bound_columns"), INTEGERS),
     "bound_multipliers": ("leading",),
+    **dict.fromkeys(("edges", "steps"), INTEGERS),
     "blocks": BLOCKS,
 }
 """Every section that there is, and how it may be coded."""

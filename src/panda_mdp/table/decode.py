@@ -33,6 +33,7 @@ from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem, check_epsilon
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
+from panda_mdp.space.paths import PathMetric
 from panda_mdp.table.blocks import unpack_rows
 from panda_mdp.table.bound import Multipliers, Prices, Proved, Stated
 from panda_mdp.table.container import (
@@ -63,6 +64,8 @@ PARTS = {
     ),
 }
 """What every header has beside its sections and epsilon."""
+METRICS = {"haversine": ("lat", "lon"), "matrix": ("distances",), "graph": ("edges", "steps")}
+"""The sections of each kind of metric; `vectors` of the others. Graphs may have places besides."""
 
 
 class Identified(Protocol):
@@ -177,6 +180,11 @@ def promise(header: Mapping[str, Any]) -> tuple[str, str]:
         "A place that is snapped to its nearest record is covered only up to the distances of the "
         f"snaps: z(y|p) <= exp({epsilon!r} (d(p, p') + s(p) + s(p'))) z(y|p')."
     )
+    if header["domain"]["kind"] == "graph":
+        snapping = (
+            "Distances are along the edges between records. A place is reported as its nearest "
+            "record is, and two places are as private as the records that they are snapped to."
+        )
     if "mesh" in header:
         snapping = (
             "No place is snapped: one draws at a vertex of its triangle with its barycentric "
@@ -313,11 +321,11 @@ def _restore_shapes(stated: Any, sections: Sections, problem: Problem) -> Factor
 def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) -> Problem:
     """The problem of a file: a metric, losses and a prior, each checked as any other."""
     stated = header["domain"]
-    parts = {"haversine": ("lat", "lon"), "matrix": ("distances",)}.get(
-        stated["kind"], ("vectors",)
-    )
-    shape = (None,) if len(parts) == 2 else (None, None)
-    arrays = {name: sections.take(name, *shape) for name in parts}
+    names = METRICS.get(stated["kind"], ("vectors",))
+    if stated["kind"] == "graph" and "lat" in sections:
+        names += METRICS["haversine"]
+    flat = ("lat", "lon", "steps")
+    arrays = {name: sections.take(name, *[None] * (1 if name in flat else 2)) for name in names}
     domain = restore_domain(stated["kind"], stated["unit"], arrays)
     if "nodes" in sections:
         domain = domain.with_nodes(sections.take("nodes", domain.size))
@@ -341,12 +349,14 @@ def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) 
     )
 
 
-def restore_domain(kind: str, unit: str, arrays: Mapping[str, FloatArray]) -> Domain:
+def restore_domain(kind: str, unit: str, arrays: Mapping[str, Any]) -> Domain:
     """The domain of some arrays: a metric, checked, in this very unit."""
     if kind == "haversine":
         domain = Domain.from_points(arrays["lat"], arrays["lon"])
     elif kind == "matrix":
         domain = Domain.from_matrix(arrays["distances"], unit=unit)
+    elif kind == "graph":
+        domain = Domain(PathMetric(unit=unit, **arrays))
     elif kind in ("euclidean", "angular"):
         metric: Literal["euclidean", "angular"] = "angular" if kind == "angular" else "euclidean"
         domain = Domain.from_vectors(arrays["vectors"], metric=metric, unit=unit)

@@ -15,8 +15,8 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import require_numba
+from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.repair import TIGHTENING, repair
@@ -154,7 +154,7 @@ def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArr
     require_numba("closing the table at a smaller epsilon")
     table = np.zeros_like(mechanism.matrix)
     closed = repair(
-        Closure(problem.domain),
+        closure_of(problem.domain),
         np.ascontiguousarray(mechanism.matrix[:, used]),
         within,
         min(TIGHTENING, slack / 4),

@@ -21,6 +21,7 @@ from panda_mdp.space.metrics import (
     Vectors,
     latitude_cosine,
 )
+from panda_mdp.space.paths import PathMetric
 
 HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
 LOCAL_DEGREES = 8.0
@@ -48,7 +49,7 @@ def coordinates(metric: Metric, order: IntArray) -> Coordinates:
     if isinstance(metric, Vectors):
         kind = EUCLIDEAN if isinstance(metric, Euclidean) else ANGULAR
         return Coordinates(kind, np.ascontiguousarray(metric.vectors[order]), order)
-    if isinstance(metric, Matrix):
+    if isinstance(metric, Matrix | PathMetric):
         return Coordinates(MATRIX, np.asarray(metric.distances), order)
     raise NotImplementedError(f"no kernel for {type(metric).__name__}")
 

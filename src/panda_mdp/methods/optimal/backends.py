@@ -10,6 +10,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import threads_lost
 from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import GraphSolver
@@ -42,7 +43,12 @@ class Engine(ABC):
 
     def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
         """What iterates on the problem, from a table or a start of its own."""
-        tiling = tiling_for(problem, graph, self.tiling, host=self.name == "cpu")
+        host = self.name == "cpu"
+        if host or problem.domain.metric.generating_pairs is None:
+            tiling = tiling_for(problem, graph, self.tiling, host=host)
+        else:
+            # Tables under path metrics are closed on the host, as a whole.
+            tiling = Tiling.whole(problem)
         if start is None and tiling.one:
             start = warm_start(problem, graph)
         return self._solver(problem, graph, start, tiling)
@@ -90,7 +96,7 @@ class CpuEngine(Engine):
         return "" if on_disk(run) else "compiling once, about 10 s"
 
     def closure(self, problem: Problem) -> Closure:
-        return Closure(problem.domain)
+        return closure_of(problem.domain)
 
     def _solver(
         self, problem: Problem, graph: Graph, start: FloatArray | None, tiling: Tiling
@@ -127,6 +133,9 @@ class JaxEngine(Engine):
     def closure(self, problem: Problem) -> Closure:
         from panda_mdp.compute.jax.closure import closure_for
 
+        if problem.domain.metric.generating_pairs is not None:
+            # Along edges the host closes in less time than tables take to travel.
+            return closure_of(problem.domain)
         return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
     def _solver(

@@ -10,7 +10,8 @@ import numpy as np
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend
-from panda_mdp.compute.closure import NEAR_NATS, Closure
+from panda_mdp.compute.closure import NEAR_NATS
+from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing
 from panda_mdp.privacy.quantise import quantise_floored
@@ -106,7 +107,7 @@ class HostFinish(SparseFinish):
     """Compiled; remembers what the last estimate gave every node."""
 
     def __init__(self, problem: Problem, backend: Backend) -> None:
-        super().__init__(problem, backend, Closure(problem.domain))
+        super().__init__(problem, backend, closure_of(problem.domain))
 
     def loss(self, table: Candidate) -> float:
         cut, z = table.closure.cut, table.z

@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.paths import delaunay
 
 PER_RECORD = 2
 """Pairs that are added for a record at a time."""
@@ -53,9 +53,9 @@ class Graph:
 def constraint_graph(
     domain: Domain, epsilon: float, neighbours: int = NEIGHBOURS, small: int = ALL_PAIRS_RECORDS
 ) -> Graph:
-    """The nearest neighbours and, in a plane, the Delaunay triangulation; the pairs that imply all
-    others for road distance; all pairs up to `small` records."""
-    if domain.size <= small:
+    """The nearest neighbours and, in a plane, the Delaunay triangulation; all pairs up to `small`
+    records; for path metrics the edges, which imply all pairs."""
+    if domain.size <= small and domain.metric.generating_pairs is None:
         return all_pairs(domain, epsilon)
     whole = _graph_of(domain, neighbours)
     short = epsilon * whole.length <= MAX_EXPONENT
@@ -80,8 +80,10 @@ def _graph_of(domain: Domain, neighbours: int) -> Graph:
 
 
 def all_pairs(domain: Domain, epsilon: float, most: float = MAX_EXPONENT) -> Graph:
-    """Every pair of records with epsilon d of at most `most`."""
-    pairs = np.stack(np.triu_indices(domain.size, 1), axis=1)
+    """Every pair of records with epsilon d of at most `most`, or the pairs that imply all."""
+    pairs = domain.metric.generating_pairs
+    if pairs is None:
+        pairs = np.stack(np.triu_indices(domain.size, 1), axis=1)
     return measured(domain, pairs, epsilon, most)
 
 
@@ -101,15 +103,6 @@ def measured(domain: Domain, ends: IntArray, epsilon: float, most: float = MAX_E
     by_slices(work, len(ends), 1 << 16)
     short = epsilon * length <= most
     return Graph(np.ascontiguousarray(ends[short]), length[short])
-
-
-def delaunay(points: FloatArray) -> IntArray:
-    """Edges of the Delaunay triangulation (none where all points lie on a line)."""
-    try:
-        triangles = scipy.spatial.Delaunay(points - points.mean(axis=0)).simplices
-    except scipy.spatial.QhullError:
-        return np.empty((0, 2), dtype=np.int64)
-    return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
 
 
 def broken_pairs(

@@ -119,7 +119,9 @@ class FirstOrder(TableSolver):
         return free_proof(problem), centre_proof(problem, middle(problem))
 
     def candidate(self) -> Any:
-        return self.finish.candidate(self.iterates) if self.sparse else self.iterates.table()
+        if self.sparse:
+            return self.finish.candidate(self.iterates)
+        return self.iterates.matrix() if self.closure.on_host else self.iterates.table()
 
     def estimate(self, candidate: Any) -> float:
         """The loss after one round of the repair."""

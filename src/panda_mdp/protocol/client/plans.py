@@ -145,6 +145,8 @@ class Plan(ABC):
         """What it costs that a place is moved to the nearest record: the table protects records,
         and two places lose what their distances to the records add to that between them."""
         both_km = 2 * self.snap_km
+        if self.domain.metric.kind == "graph":
+            return f"up to {self.snap_km:g} km: along paths the records alone are covered"
         return (
             f"up to {self.snap_km:.3g} km in the area, outside from its nearest point: two places "
             f"are epsilon (d + {both_km:.3g} km)-indistinguishable, "

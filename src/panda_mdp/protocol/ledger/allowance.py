@@ -114,7 +114,7 @@ def account_of(domain: Domain) -> str:
     >>> account_of(Domain.from_points([41.90, 41.91], [12.49, 12.50]))
     'haversine km'
     """
-    if domain.geographic:
+    if domain.metric.kind == "haversine":
         return "haversine km"
     return f"{domain.metric.kind} {domain.unit} {domain.fingerprint[:16]}"
 

@@ -54,7 +54,7 @@ Row = Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
 Rows = Annotated[list[Row], Field(max_length=MOST_RECORDS)]
 Unit = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[ -~]+$")]
 TokenId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
-MetricKind = Literal["haversine", "euclidean", "angular", "matrix"]
+MetricKind = Literal["haversine", "euclidean", "angular", "matrix", "graph"]
 
 Role = Literal["admin", "analyst", "auditor", "monitor", "reporter"]
 ErrorCode = Literal[

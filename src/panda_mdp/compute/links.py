@@ -1,0 +1,112 @@
+"""The closure under path metrics: along edges, which imply all pairs (space/paths.py).
+
+z_x <- max(z_x, e^(-eps len) z_x') along the edges until nothing changes: a maximum over paths is
+the maximum over all records x' of e^(-eps d(x, x')) z_x'. Values only rise and no cycle raises
+them, so it ends, at a table in which no product of an edge, as rounded, exceeds the entry that it
+is compared with. It costs edges times outputs whenever rows are raised, which is a few times.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.compute.backend import host_backend
+from panda_mdp.compute.closure import AROUND, Closure, ClosureTuning
+from panda_mdp.compute.cut import Cut, Links
+from panda_mdp.space.domain import Domain
+
+
+def closure_of(domain: Domain, tuning: ClosureTuning | None = None) -> Closure:
+    """What closes tables of a domain on the host."""
+    links = domain.metric.generating_pairs is not None
+    return (LinkClosure if links else Closure)(domain, tuning)
+
+
+class LinkClosure(Closure):
+    """Closes along the pairs that imply all others."""
+
+    rest = 0.0
+
+    @cached_property
+    def near(self) -> tuple[IntArray, FloatArray]:
+        """The nearest record of every position, which is the end of its shortest link."""
+        links = self._whole
+        order = np.lexsort((links.lengths, links.firsts))[links.starts[:-1]]
+        return links.others[order, None], links.lengths[order, None]
+
+    @cached_property
+    def _whole(self) -> Links:
+        """The links of all positions."""
+        return _links(Cut.whole(self.domain, 1))
+
+    def close(
+        self,
+        z: FloatArray,
+        epsilon: float,
+        active: BoolArray | None = None,
+        nats: float = np.inf,
+        sources: Any = None,
+    ) -> FloatArray:
+        cut = self._cut_for(z)
+        out = z.copy()
+        raise_along(out, _links(cut), epsilon)
+        if active is not None:
+            still = ~active[cut.position]
+            out[still] = z[still]
+        return out
+
+    def _lists_sources(self, z: FloatArray) -> bool:
+        return False
+
+    def _reached(self, lifts: FloatArray, cut: Cut, epsilon: float) -> BoolArray:
+        # Of e^lift the closure has the logarithm of what is reached, node by node.
+        whole = np.zeros((self.domain.size, len(cut.columns)))
+        whole[cut.position, cut.group] = np.exp(lifts)
+        raise_along(whole, self._whole, epsilon)
+        return np.ascontiguousarray(whole.T > 1)
+
+    def _around(self, chosen: BoolArray) -> BoolArray:
+        links = self._whole
+        for _ in range(AROUND):
+            chosen = chosen | np.logical_or.reduceat(chosen[links.others], links.starts[:-1])
+        return chosen
+
+    def _excesses(self, sums: FloatArray) -> FloatArray:
+        links, logs = self._whole, np.log(sums)
+        rate = np.abs(logs[links.firsts] - logs[links.others]) / links.lengths
+        return np.maximum.reduceat(rate, links.starts[:-1])
+
+    def broken(
+        self, z: FloatArray, epsilon: float, nats: float, gains: tuple[float, float], most: int
+    ) -> tuple[IntArray, FloatArray]:
+        """None: pairs that are not constrained follow from those that are."""
+        return np.empty((0, 2), dtype=np.int64), np.empty(0)
+
+
+def _links(cut: Cut) -> Links:
+    links = cut.links
+    if links is None:
+        raise NotImplementedError("this metric has no pairs that imply all others")
+    return links
+
+
+def raise_along(z: FloatArray, links: Links, epsilon: float) -> None:
+    """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes."""
+    factors = np.exp(-epsilon * links.lengths)
+    if host_backend() == "numba":
+        from panda_mdp.compute.numba.links import relax
+
+        relax(z, links.starts, links.others, factors)
+        return
+    inside = links.others >= 0
+    first, other, lent = links.firsts[inside], links.others[inside], factors[inside, None]
+    node, begin = np.unique(first, return_index=True)
+    changed = len(node) > 0
+    while changed:
+        above = np.maximum.reduceat(lent * z[other], begin, axis=0)
+        changed = bool((above > z[node]).any())
+        z[node] = np.maximum(z[node], above)

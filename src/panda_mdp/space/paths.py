@@ -1,0 +1,324 @@
+"""Path metrics: a weighted graph of records, distances by its shortest paths, and no K x K table.
+
+Streets, trees of categories and lengths that follow the density of people are all of this kind.
+Edges have whole numbers of steps of 2^-30 units for lengths, so path lengths are exact sums:
+distances are symmetric and obey the triangle inequality to the last bit, as float64 too.
+
+**Edges are enough.** Every node is a record and every edge the shortest path between its ends. A
+table with z_x <= e^(eps len) z_x' along all edges, both ways, has it for all pairs: multiply along
+a shortest path. The audit, the closure, the LP and its bound ask for edges alone.
+
+**Contraction.** Where records are only some nodes of a graph, the edges are the pairs of records
+with no record in between on any shortest path, at their distance (`contracted`). Records on a
+shortest path between two others cut it into parts that are shortest themselves. Of all shortest
+paths take one with the most records: its parts have no record in between on any shortest path, so
+they are edges, and the graph of records has the distances of the whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+
+from panda_mdp.base.arrays import FloatArray, IntArray, adjacency, frozen
+from panda_mdp.base.threads import by_slices
+from panda_mdp.errors import DomainError
+from panda_mdp.space.metrics import (
+    BLOCK_ENTRIES,
+    Haversine,
+    Metric,
+    check_places,
+    far_apart,
+    refuse_bad,
+)
+
+STEP = 2.0**-30
+"""Of the unit: edges are whole multiples of it."""
+MOST_STEPS = 2**53
+"""Sums of fewer steps are exact in float64."""
+MOST_EDGES = 1 << 23
+TABLE_RECORDS = 8000
+"""Beyond this many records a table of all distances is not formed for loops that need one."""
+SOURCES = 256
+"""Searches that a thread makes at a time."""
+
+
+class Adjacency(NamedTuple):
+    """A graph both ways: the neighbours of node i are others[starts[i]:starts[i + 1]]."""
+
+    starts: IntArray
+    others: IntArray
+    lengths: npt.NDArray[Any]
+
+    @classmethod
+    def over(cls, edges: IntArray, lengths: npt.NDArray[Any], nodes: int) -> Adjacency:
+        """The graph of some edges, each of which is given once."""
+        first, second = np.concatenate([edges, edges[:, ::-1]]).T
+        order = np.lexsort((second, first))
+        starts = np.searchsorted(first[order], np.arange(nodes + 1))
+        return cls(starts, second[order], np.tile(lengths, 2)[order])
+
+    @property
+    def firsts(self) -> IntArray:
+        """The node that every entry of `others` is a neighbour of."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+
+@dataclass(frozen=True, eq=False)
+class PathMetric(Metric):
+    """Shortest paths over edges between records."""
+
+    edges: IntArray
+    """(E, 2), ascending, the lower end first."""
+    steps: IntArray
+    """(E,): lengths, whole multiples of `STEP` units."""
+    unit: str = "unit"
+    lat: FloatArray | None = None
+    """Where records lie, for maps and for snapping; distances do not depend on it."""
+    lon: FloatArray | None = None
+
+    kind = "graph"
+    relative_error = 0.0
+
+    def arrays(self) -> dict[str, Any]:
+        given = {"edges": self.edges, "steps": self.steps, "lat": self.lat, "lon": self.lon}
+        return {name: array for name, array in given.items() if array is not None}
+
+    @cached_property
+    def size(self) -> int:
+        return int(self.edges.max(initial=-1)) + 1
+
+    @cached_property
+    def places(self) -> Haversine | None:
+        if self.lat is None or self.lon is None:
+            return None
+        return Haversine(self.lat, self.lon)
+
+    def check(self) -> None:
+        edges, steps, size = self.edges, self.steps, self.size
+        if edges.dtype.kind != "i" or steps.dtype.kind != "i" or edges.shape != (len(steps), 2):
+            raise DomainError("a graph has whole numbers for edges, (E, 2), and for steps, (E,)")
+        if edges.min(initial=0) < 0 or size > len(edges) + 1:
+            raise DomainError(f"{len(edges)} edges do not join records up to {size - 1}")
+        self._check_steps()
+        check_connected(edges, np.arange(size))
+        if (self.lat is None) != (self.lon is None):
+            raise DomainError("lat or lon is missing; give both or none")
+        if self.lat is not None and self.lon is not None:
+            if not self.lat.shape == self.lon.shape == (size,):
+                raise DomainError(f"give one lat and lon for each of the {size} records")
+            check_places(self.lat, self.lon)
+            refuse_bad(self.lon >= 180, self.lon, "longitude", "lie in [-180, 180) degrees")
+        known = contracted(edges, steps, np.arange(size))
+        if not all(map(np.array_equal, known, (edges, steps))):
+            raise DomainError(
+                "an edge is no shorter than a path around it; Domain.from_graph leaves such edges "
+                "out"
+            )
+
+    def _check_steps(self) -> None:
+        still = np.flatnonzero(self.steps < 1)
+        if len(still):
+            i, j = self.edges[still[0]]
+            raise DomainError(
+                f"records {i} and {j} are joined by an edge of no length, or below 2^-30 "
+                f"{self.unit} ({len(still)} such); take one of them only"
+            )
+        if float(self.steps.sum(dtype=np.float64)) >= MOST_STEPS:
+            raise DomainError(
+                f"all edges together are longer than 2^23 {self.unit}; use a larger unit"
+            )
+
+    @cached_property
+    def around(self) -> Adjacency:
+        """The edges both ways."""
+        return Adjacency.over(self.edges, self.steps, self.size)
+
+    @cached_property
+    def _matrix(self) -> scipy.sparse.csr_array:
+        around = self.around
+        steps = around.lengths.astype(np.float64)
+        return adjacency(around.firsts, around.others, self.size, steps)
+
+    @property
+    def generating_pairs(self) -> IntArray:
+        return self.edges
+
+    @cached_property
+    def distances(self) -> FloatArray:
+        """The whole table, for compiled loops over all pairs of few records."""
+        if self.size > TABLE_RECORDS:
+            raise DomainError(
+                f"this needs the distances of all pairs of records, and {self.size:,} records on a "
+                f"graph have a table of {self.size**2 * 8 / 1e9:.0f} GB; use at most "
+                f"{TABLE_RECORDS:,} records, or straight lines: city.domain(...)"
+            )
+        everything = np.arange(self.size)
+        return frozen(self.block(everything, everything))
+
+    def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        if len(cols) < len(rows):
+            return np.ascontiguousarray(self.block(cols, rows).T)
+        out = np.empty((len(rows), len(cols)))
+
+        def work(part: slice) -> None:
+            found = scipy.sparse.csgraph.dijkstra(self._matrix, directed=True, indices=rows[part])
+            out[part] = STEP * found[:, cols]
+
+        by_slices(work, len(rows), max(1, BLOCK_ENTRIES // 8 // self.size))
+        return out
+
+    def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
+        low, high = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
+        keys, given = self.edges[:, 0] * self.size + self.edges[:, 1], low * self.size + high
+        at = np.minimum(np.searchsorted(keys, given), len(keys) - 1)
+        length = STEP * np.where(keys[at] == given, self.steps[at], 0)
+        others = np.flatnonzero((keys[at] != given) & (low != high))
+        sources, row = np.unique(low[others], return_inverse=True)
+        step = max(1, BLOCK_ENTRIES // self.size)
+        for start in range(0, len(sources), step):
+            some = np.flatnonzero((row >= start) & (row < start + step))
+            block = self.block(sources[start : start + step], np.arange(self.size))
+            length[others[some]] = block[row[some] - start, high[others[some]]]
+        return length.reshape(np.broadcast_shapes(np.shape(first), np.shape(second)))
+
+    def balls(
+        self, weights: FloatArray, enough: float, most: int = 0
+    ) -> tuple[FloatArray, IntArray, FloatArray]:
+        """The radius at which the ball around every record holds `enough` of `weights`, infinite
+        where all records do not; the records nearest to it, up to `most`, itself first, and their
+        distances."""
+        from panda_mdp.space.searches import balls
+
+        radius, inside = np.empty(self.size), np.full((self.size, most), -1)
+        away = np.zeros(inside.shape)
+
+        def work(part: slice) -> None:
+            found = (radius[part], inside[part], away[part])
+            balls(*self.around, part.start, weights, enough, *found)
+
+        by_slices(work, self.size, SOURCES)
+        return STEP * radius, inside, STEP * away
+
+    def take(self, indices: IntArray) -> Self:
+        lat, lon = (None if at is None else at[indices] for at in (self.lat, self.lon))
+        return type(self)(*contracted(self.edges, self.steps, indices), self.unit, lat, lon)
+
+    @cached_property
+    def embedding(self) -> FloatArray:
+        """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
+        return far_apart(self)
+
+    @cached_property
+    def diameter(self) -> float:
+        """The largest distance, by bounds on how far the farthest record of each is, which every
+        search from a record narrows down for all others (Takes and Kosters 2011)."""
+        low, high, widest = np.zeros(self.size), np.full(self.size, np.inf), True
+        while low.max() < high.max():
+            source = int(
+                np.argmax(high) if widest else np.argmin(np.where(high > low.max(), low, np.inf))
+            )
+            away = self.block(np.array([source]), np.arange(self.size))[0]
+            farthest = away.max()
+            low = np.maximum(low, np.maximum(away, farthest - away))
+            high = np.minimum(high, farthest + away)
+            low[source] = high[source] = farthest
+            widest = not widest
+        return float(low.max())
+
+
+def contracted(edges: IntArray, steps: IntArray, records: IntArray) -> tuple[IntArray, IntArray]:
+    """The edges and steps among `records`, nodes of a graph, that have its distances: the pairs
+    without another record in between on a shortest path."""
+    from panda_mdp.space.searches import direct_pairs
+
+    check_connected(edges, records)
+    count = int(edges.max()) + 1
+    graph = Adjacency.over(edges, steps, count)
+    number = np.full(count, -1)
+    number[records] = np.arange(len(records))
+    found: dict[int, tuple[IntArray, ...]] = {}
+
+    def work(part: slice) -> None:
+        some = found[part.start] = direct_pairs(*graph, records[part], number)
+        if len(some[0]) * (len(records) // SOURCES) > 2 * MOST_EDGES:
+            raise DomainError(
+                f"more than {MOST_EDGES:,} pairs of records have no record in between; make the "
+                "nodes between them records too, or take fewer records"
+            )
+
+    by_slices(work, len(records), SOURCES)
+    first, second, length = (np.concatenate(part) for part in zip(*found.values(), strict=True))
+    once = first < second
+    order = np.lexsort((second[once], first[once]))
+    return np.stack([first[once], second[once]], axis=1)[order], length[once][order]
+
+
+def delaunay(points: FloatArray) -> IntArray:
+    """Edges of the Delaunay triangulation (none where all points lie on a line)."""
+    try:
+        triangles = scipy.spatial.Delaunay(points - points.mean(axis=0)).simplices
+    except scipy.spatial.QhullError:
+        return np.empty((0, 2), dtype=np.int64)
+    return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
+
+
+def check_connected(edges: IntArray, records: IntArray) -> None:
+    """Refuse records that no path joins."""
+    nodes = max(int(edges.max(initial=-1)), int(records.max(initial=-1))) + 1
+    graph = adjacency(edges[:, 0], edges[:, 1], nodes)
+    part = scipy.sparse.csgraph.connected_components(graph, directed=False)[1][records]
+    wrong = np.flatnonzero(part != part[:1])
+    if len(wrong):
+        raise DomainError(
+            f"records 0 and {wrong[0]} are not connected ({len(wrong)} such); take a connected "
+            "part: city.largest_component()"
+        )
+
+
+def graph_of_records(
+    edges: IntArray, lengths: FloatArray, records: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Edges among records, and their steps, of a graph as it is given: parallel edges, loops,
+    lengths that are rounded to the nearest whole number of steps."""
+    bad = np.flatnonzero(~((lengths >= 0) & (lengths / STEP < MOST_STEPS)))
+    if len(bad):
+        raise DomainError(
+            f"the length of edge {bad[0]} is {lengths[bad[0]]}; lengths are finite, not negative "
+            f"and below 2^23 ({len(bad)} such)"
+        )
+    steps = np.rint(lengths / STEP).astype(np.int64)
+    low, high = edges.min(axis=1), edges.max(axis=1)
+    order = np.lexsort((steps, high, low))
+    order = order[low[order] != high[order]]
+    ends, first = np.unique(np.stack([low, high], axis=1)[order], axis=0, return_index=True)
+    found = contracted(ends, steps[order][first], records)
+    # Nodes that lie together may hide a record in between; a second time there are none such.
+    return found if steps.all() else contracted(*found, np.arange(len(records)))
+
+
+def tree_edges(
+    parents: Mapping[Any, Any], length: float | Mapping[Any, float], leaves: bool
+) -> tuple[list[tuple[int, int]], Any, list[Any], list[int]]:
+    """The edges of a tree of names, their lengths, the names in the order in which they come up,
+    and which of them are records: all, or the leaves."""
+    number: dict[Any, int] = {}
+    for child, parent in parents.items():
+        for name in (child, parent):
+            number.setdefault(name, len(number))
+    if len(number) != len(parents) + 1:
+        raise DomainError(
+            f"{len(number)} names and {len(parents)} parents; a tree has one root, the only name "
+            "without a parent"
+        )
+    edges = [(number[child], number[parent]) for child, parent in parents.items()]
+    lengths = [length[child] for child in parents] if isinstance(length, Mapping) else length
+    names, inner = list(number), set(parents.values())
+    records = [k for k, name in enumerate(names) if not (leaves and name in inner)]
+    return edges, lengths, names, records
