@@ -46,6 +46,27 @@ def test_a_small_map_is_taken_whole(town: Path, tmp_path: Path) -> None:
     assert written["loss"] == pytest.approx(table.loss) and written["records"] == 46
 
 
+def test_epsilon_along_streets_and_by_density(town: Path, tmp_path: Path) -> None:
+    for metric, more, unit in (
+        ("road", ("--epsilon", "2"), "km"),
+        ("density", ("--people", "8", "--epsilon", "1"), "nat"),
+    ):
+        target = tmp_path / f"{metric}.pmdp"
+        asked = ("--metric", metric, "--outputs", "6", "--method", "exponential", *more)
+        result = call("solve", town, "-o", target, *asked)
+        assert result.exit_code == 0, result.output
+        domain = pm.load(target).problem.domain
+        assert (domain.size, domain.metric.kind, domain.unit) == (46, "graph", unit)
+        assert metric == "road" or ((domain.distances() <= 1).sum(axis=1) >= 8).all()
+    for asked in (
+        ("--metric", "air"),
+        ("--metric", "density"),
+        ("--people", "8"),
+        ("--metric", "density", "--people", "8", "--epsilon", "5"),
+    ):
+        assert call("solve", town, "-o", tmp_path / "no.pmdp", *asked).exit_code == 2
+
+
 def test_a_larger_map_is_drawn_from(tmp_path: Path) -> None:
     target = tmp_path / "t.pmdp"
     result = call("solve", "synthetic", "-o", target, "--method", "exponential")
