@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "panda": {"records": 90, "seconds": 5},
     "users_over_time": {"records": 40, "users": 4},
     "road_metric": {"records": 90, "seconds": 5},
+    "density": {"records": 90, "people": 12},
     "frames_on_workers": {"rows": 400},
     "protocol": {"users": 4, "records": 30},
 }
