@@ -324,7 +324,7 @@ def read(data):
     for name in names:
         table.take(name, k, *widths)
     need(k > 1, "fewer than two records")
-    least, most = SIZES.get(kind, (0, 2))
+    least, most = {**SIZES, "graph": (1, 1 << 53)}.get(kind, (0, 2))
     sizes = (abs(v) for name in ARRAYS[kind] for v in table.values[name])
     need(all(v == 0 or least <= v <= most for v in sizes), "a coordinate or distance out of range")
     if "nodes" in table.parts:
@@ -341,6 +341,7 @@ def read(data):
     need(far or power is None, "these outputs have no distance to the records")
     if power is not None and power > 1:
         largest = Fraction(max(abs(v) for name in ARRAYS[kind] for v in table.values[name]))
+        largest = Fraction(sum(table.values["steps"]), 1 << 30) if kind == "graph" else largest
         need(largest ** math.ceil(power) <= 10**250, "losses beyond float64")
     epsilon = table.epsilon = float(number(claims["epsilon"], 5e-324, (int, float)))
     table.holds = f"epsilon {epsilon!r} per {unit} over all pairs and outputs"
