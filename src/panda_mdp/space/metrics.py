@@ -1,5 +1,4 @@
-"""Distances between records: haversine, euclidean, angular, or a given matrix; along the edges of a
-graph in space/paths.py.
+"""Distances between records: haversine, euclidean, angular, or a given matrix.
 
 A metric answers for blocks of records and never forms a K x K array of its own. Every distance is
 computed so that its relative error is at most `Metric.relative_error`; the audit relies on it
@@ -57,10 +56,8 @@ SMALLEST_DISTANCE, LARGEST_DISTANCE = 1e-250, 1e250
 
 
 class Metric(RebuiltOnCopy, ABC):
-    """A finite metric space: distances between `size` records, in `unit`. It never changes.
-
-    Kinds are frozen dataclasses of the arrays that define them, one entry of each per record.
-    """
+    """A finite metric space: distances between `size` records, in `unit`. It never changes; kinds
+    are frozen dataclasses of the arrays that define them."""
 
     kind: ClassVar[str]
     unit: str
@@ -480,17 +477,14 @@ class Matrix(Metric):
 
     @cached_property
     def embedding(self) -> FloatArray:
-        """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
         return far_apart(self)
 
 
 def far_apart(metric: Metric) -> FloatArray:
-    """Distances of all records to a few that are far apart, over sqrt(p), (K, p): the euclidean
-    distance of two rows is never above the metric."""
-    columns: list[FloatArray] = []
-    far = 0
+    """Distances to a few far-apart records over sqrt(p), (K, p): never above the metric itself."""
+    columns, far, everything = [], 0, np.arange(metric.size)
     for _ in range(min(LANDMARKS, metric.size)):
-        columns.append(metric.block(np.array([far]), np.arange(metric.size))[0])
+        columns.append(metric.block(everything[far : far + 1], everything)[0])
         far = int(np.min(columns, axis=0).argmax())
     return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(len(columns)))
 
