@@ -2,7 +2,8 @@
 
 People are at records with shares f; n reports fall into p groups of outputs with the probabilities
 q = Z^T f, Z the K x p channel. Two convex programs over p numbers, one per group, and a barrier for
-the K records; both are solved by Newton's method, so neither depends on how many people reported.
+the K records: the shares by Newton's method, the weights by projected gradients. Neither depends
+on how many people reported.
 
 *Shares.* f maximises sum_y c_y log (Z^T f)_y + weight sum_x pi_x log f_x, c the shares of the
 reports and pi uniform: `weight` n reports are added that are spread evenly. The dual over
