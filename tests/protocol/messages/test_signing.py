@@ -21,8 +21,9 @@ from panda_mdp.protocol.messages.signing import (
 
 def test_signed_bytes_of_a_table_are_those_of_the_contract():
     facts = {"name": "rome", "version": 3, "sha256": "a" * 64, "size_bytes": 2_700_000}
-    data = TableInfo.model_construct(**facts, domain="b" * 64, epsilon=0.1).signed
-    lines = ["panda-mdp table 1", "rome", "3", "a" * 64, "2700000", "b" * 64, "0.1"]
+    facts |= {"domain": "b" * 64, "epsilon": 0.1, "identity": "c" * 64}
+    data = TableInfo.model_construct(**facts).signed
+    lines = ["panda-mdp table 1", "rome", "3", "a" * 64, "2700000", "b" * 64, "0.1", "c" * 64]
     assert data == ("\n".join(lines) + "\n").encode()
 
 
