@@ -7,10 +7,10 @@ A file holds K records with a metric d, integers w[x][y] whose rows sum to 2^62,
 Proved is w[x][y] <= exp(epsilon d(x, x')) w[x'][y] for ALL records x, x' and ALL outputs y.
 Numbers here are integers: a real r is held as floor(r 2^s), and every step rounds so that the
 result is a bound. Floats of a file are the fractions that they are; none is computed with.
-Tables of PAnDA, meshes and words need panda_verify_*.py beside this. Not proved: docs/promise.md.
+Tables of PAnDA, meshes, words and paths need panda_verify_*.py beside. Not proved: docs/promise.md.
 """
 
-import hashlib, heapq, json, math, runpy, struct, sys, zlib  # noqa: E401
+import hashlib, json, math, runpy, struct, sys, zlib  # noqa: E401
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
 from operator import mul, sub
@@ -36,7 +36,6 @@ LOSS = {"power", "unit", "digest"}
 NOTES = "method library date prior_source stages details lower_bound loss"
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
 PI = (PI * 10**7 + 4211706 << (P + 64)) // 10**98  # off by less than one unit of P + 64 bits
-
 SIZES = {"haversine": (1e-100, 180), "euclidean": (1e-120, 1e140), "matrix": (1e-250, 1e250)}
 DEEPEST, STEEPEST = 100, 16  # how deep a header may be, and the highest power of a distance
 
@@ -173,39 +172,7 @@ class Given:
             need(sides == marks, f"the triangle inequality fails at records {i} and {k}")
     def exponent(self, i, j, n, e, above=False):
         return shift(self.rows[i][j] * n, self.least + e + Q) + above
-
-class Paths:
-    """Shortest paths over edges, whole numbers of 2^-30 units. What holds along all edges holds for
-    all pairs: multiply along a shortest path. So `pairs` are the edges."""
-    def __init__(self, table):
-        ends, steps = table.values["edges"], table.values["steps"]
-        self.pairs = [*zip(ends[::2], ends[1::2])]
-        good = self.pairs == sorted({*self.pairs}) and min(steps) > 0
-        need(good and all(0 <= i < j for i, j in self.pairs), "edges that are none, or no length")
-        self.around, self.known = [[] for _ in range(table.size)], {}
-        for (i, j), length in zip(self.pairs, steps):
-            self.around[i].append((j, length)), self.around[j].append((i, length))
-        for i, near in enumerate(self.around):
-            best = self.search(i, max((length for _, length in near), default=0))
-            need(all(best[j] == a for j, a in near), f"a path around an edge of {i} is shorter")
-        need(len(self.search(0, math.inf)) == table.size, "records that no path joins")
-    def search(self, source, limit):  # steps of the shortest paths from a record, up to a limit
-        best, heap = {source: 0}, [(0, source)]
-        while heap:
-            far, i = heapq.heappop(heap)
-            for j, length in self.around[i] if far == best[i] else ():
-                if far + length <= limit and far + length < best.get(j, math.inf):
-                    best[j] = far + length
-                    heapq.heappush(heap, (best[j], j))
-        return best
-    def exponent(self, i, j, n, e, above=False):
-        length = dict(self.around[i]).get(j)
-        if length is None:  # no edge: of losses and bounds alone
-            self.known = self.known if j in self.known else {j: self.search(j, math.inf)}
-            length = self.known[j][i]
-        return shift(length * n, e + Q - 30) + above
-METRICS = {"haversine": Sphere, "euclidean": Euclidean, "angular": Sphere, "matrix": Given}
-METRICS["graph"] = Paths
+METRICS = dict(haversine=Sphere, euclidean=Euclidean, angular=Sphere, matrix=Given, graph=None)
 
 class File:
     """A canonical header, sections and a sum; docs/format.md has every byte."""
@@ -291,6 +258,10 @@ class File:
             table.append(row)
         return table
 
+def part(name):
+    sys.modules.setdefault("panda_verify", sys.modules[__name__])  # what it imports from
+    return runpy.run_path(f"{__file__[:-3]}_{name}.py")
+
 def read(data):
     """The table of a file: its form, and that every section is the one that is due."""
     table = File(data)
@@ -312,19 +283,13 @@ def read(data):
     unit = table.unit = domain["unit"]
     known = kind in METRICS and unit == {"haversine": "km", "angular": "rad"}.get(kind, unit)
     need(known, f"{kind!r}, {unit!r}")
-    names = ARRAYS[kind]
-    first = names[0]
+    names, first = ARRAYS[kind], ARRAYS[kind][0]
     k = table.size = table.parts[first].shape[0]
-    if kind == "graph":
-        edges = table.take("edges", None, 2)
-        k = table.size = max(edges, default=-1) + 1
-        need(k <= len(table.take("steps", len(edges) // 2)) + 1, "records that no path joins")
-        names = ["lat", "lon"] if "lat" in table.parts else []
+    k, names = part("paths")["records"](table) if kind == "graph" else (k, names)
     widths = {"vectors": (None,), "distances": (k,)}.get(first, ())
-    for name in names:
-        table.take(name, k, *widths)
+    _ = [table.take(name, k, *widths) for name in names]
     need(k > 1, "fewer than two records")
-    least, most = {**SIZES, "graph": (1, 1 << 53)}.get(kind, (0, 2))
+    least, most = SIZES.get(kind, (0, 2))
     sizes = (abs(v) for name in ARRAYS[kind] for v in table.values[name])
     need(all(v == 0 or least <= v <= most for v in sizes), "a coordinate or distance out of range")
     if "nodes" in table.parts:
@@ -341,15 +306,12 @@ def read(data):
     need(far or power is None, "these outputs have no distance to the records")
     if power is not None and power > 1:
         largest = Fraction(max(abs(v) for name in ARRAYS[kind] for v in table.values[name]))
-        largest = Fraction(sum(table.values["steps"]), 1 << 30) if kind == "graph" else largest
         need(largest ** math.ceil(power) <= 10**250, "losses beyond float64")
     epsilon = table.epsilon = float(number(claims["epsilon"], 5e-324, (int, float)))
     table.holds = f"epsilon {epsilon!r} per {unit} over all pairs and outputs"
     for name, other in PARTS.items():
         if name in claims or name in table.parts:
-            sys.modules.setdefault("panda_verify", sys.modules[__name__])  # what it imports from
-            found = runpy.run_path(f"{__file__[:-3]}_{other}.py")
-            table.prove = found["adapt"](table, k, m)
+            table.prove = part(other)["adapt"](table, k, m)
     if "selection" not in claims:
         table.rows = table.rows or read_rows(table, k, m)
         if "bound_pairs" in table.parts:
@@ -496,10 +458,8 @@ def prove(table):
     print(f"rows: {table.size:,} records, {len(table.rows[0]):,} outputs; every row sums to 2^62")
     metric = METRICS[table.kind](table)
     check_pairs(table.rows, metric, table.epsilon)
-    metric_said = "symmetric, distinct records, triangles to 1e-9"
-    if table.kind == "graph":
-        metric_said = f"shortest paths over {len(metric.pairs):,} edges, which imply all pairs"
-    print(f"metric: {table.kind}, {table.unit}; {metric_said}")
+    said = getattr(metric, "said", "symmetric, distinct records, triangles to 1e-9")
+    print(f"metric: {table.kind}, {table.unit}; {said}")
     print(f"pairs: all {math.comb(table.size, 2):,}, both ways, all outputs, at {table.epsilon!r}")
     check_loss(table, metric)
 
