@@ -31,6 +31,7 @@ from panda_mdp.protocol.messages.signing import (
     signed_bytes,
     statement_bytes,
 )
+from panda_mdp.space.area import Area
 
 
 @pytest.fixture(scope="module")
@@ -293,17 +294,27 @@ def test_the_browser_keeps_no_place(browser: Browser, site: Site) -> None:
 def test_a_limit_refuses_until_it_is_raised(browser: Browser, site: Site) -> None:
     with visit(browser, f"{site.url}/#token={site.token()}") as at:
         at.ready()
-        for record in (10, 100, 200):
+        at.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+
+        def limit(epsilon: str) -> None:
+            at.page.fill("#limit", epsilon)
+            at.page.press("#limit", "Enter")
+
+        limit("8")
+        for record in (10, 100):
             at.pick(*place(site, not_an_output(site, record)))
             at.send()
+        at.pick(*place(site, not_an_output(site, 200)))
+        at.page.wait_for_selector('#action-said[data-state="bad"]')
+        assert "epsilon 8 of 8 is spent" in at.page.inner_text("#action-said")
+        assert at.page.is_disabled("#send")
+        limit("16")
+        at.send()
+        # Beyond the signed quota nothing is drawn, whatever the limit is.
         at.pick(*place(site, not_an_output(site, 260)))
         at.page.wait_for_selector('#action-said[data-state="bad"]')
-        assert "epsilon 12 of 12 is spent" in at.page.inner_text("#action-said")
+        assert "takes 3 reports" in at.page.inner_text("#action-said")
         assert at.page.is_disabled("#send")
-        at.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
-        at.page.fill("#limit", "16")
-        at.page.press("#limit", "Enter")
-        at.send()
 
 
 def test_a_place_given_while_another_is_sent_is_taken_afterwards(
@@ -329,19 +340,26 @@ def test_a_place_given_while_another_is_sent_is_taken_afterwards(
         expect(at.page.locator("#place-said")).to_contain_text(text)
 
 
-def test_a_place_beyond_the_map_is_refused(browser: Browser, site: Site) -> None:
+def test_a_place_beyond_the_map_is_the_nearest_point_of_its_area(
+    browser: Browser, site: Site
+) -> None:
     with visit(browser, site.url) as at:
         at.ready()
         at.page.evaluate("document.getElementById('by-list').open = true")
-        for text, said in [("48.85, 2.35", "limit of 1 km"), ("95, 12", "not a latitude")]:
-            at.page.fill("#numbers", text)
-            at.page.press("#numbers", "Enter")
-            at.page.wait_for_selector('#action-said[data-state="bad"]')
-            assert said in at.page.inner_text("#action-said")
+        at.page.fill("#numbers", "95, 12")
+        at.page.press("#numbers", "Enter")
+        at.page.wait_for_selector('#action-said[data-state="bad"]')
+        assert "not a latitude" in at.page.inner_text("#action-said")
         at.page.fill("#numbers", "here")
         at.page.press("#numbers", "Enter")
         assert "Two numbers" in at.page.inner_text("#numbers-said")
         assert at.page.is_disabled("#send")
+        places = site.table.problem.domain
+        lat, lon = Area.around(places.lat, places.lon).clamp(48.85, 2.35)
+        at.page.fill("#numbers", "48.85, 2.35")
+        at.page.press("#numbers", "Enter")
+        expect(at.page.locator("#place-said")).to_contain_text(f"{lat:.5f}, {lon:.5f}")
+        at.page.wait_for_selector("#send:not([disabled])")
 
 
 def test_offline_once_loaded(browser: Browser, site: Site) -> None:
