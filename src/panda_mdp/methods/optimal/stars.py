@@ -32,8 +32,8 @@ from panda_mdp.table.bound import Prices, Proved
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import release
 
-MOST_RECORDS, MOST_PLANE = 12_000, 1_000
-"""Of which a K x K matrix is factorised; in a plane, where peaks alone are rarely best."""
+MOST_RECORDS = 12_000
+"""Of which a K x K matrix is factorised."""
 EXCHANGES = 12
 """Rounds of the exchange of records between the two sets."""
 LEAST_FACTORED = 1 << 20
@@ -45,11 +45,11 @@ LEAST_SHARE = 2.0**-14
 
 
 def has_peaks(problem: Problem) -> bool:
-    """Whether every record may be reported, of not too many."""
+    """Whether every record may be reported, of not too many, and not in a plane: there peaks alone
+    are rarely best, and tiles of near outputs are."""
     records, size = problem.reports.records, problem.size
-    if records is None or len(records) != size or size > MOST_RECORDS:
-        return False
-    return problem.domain.plane is None or size <= MOST_PLANE
+    every = records is not None and len(records) == size <= MOST_RECORDS
+    return every and problem.domain.plane is None
 
 
 @dataclass(frozen=True)
