@@ -119,9 +119,10 @@ def test_stages_trace_and_details():
     assert list(iterations) == sorted(iterations)
     assert list(losses) == sorted(losses, reverse=True)
     assert list(bounds) == sorted(bounds)
-    # What is stated is what its proof gives, which sums in another order.
+    # The proof in a file has shorter multipliers, which prove about as much.
     assert trace[-1][2] == mechanism.loss
-    assert trace[-1][3] == pytest.approx(mechanism.lower_bound, rel=1e-12)
+    assert trace[-1][3] == pytest.approx(mechanism.lower_bound, rel=1e-3)
+    assert mechanism.lower_bound <= mechanism.loss
     assert mechanism.details["backend"] == "cpu"
     assert mechanism.details["iterations"] == iterations[-1]
 
@@ -130,7 +131,7 @@ def test_progress_is_reported():
     seen = []
     mechanism = optimal(grid(6), progress=seen.append)
     assert seen[-1].loss == mechanism.loss
-    assert seen[-1].gap == pytest.approx(mechanism.gap)
+    assert seen[-1].lower_bound == mechanism.details["trace"][-1][3]
     assert seen[-1].lower_bound == pytest.approx(mechanism.lower_bound, rel=1e-12)
 
 

@@ -28,6 +28,7 @@ SHARED = (
     _HERE / "distance.py",
     _HERE.parent / "cut.py",
     _SPACE / "metrics.py",
+    _SPACE / "paths.py",
 )
 
 
