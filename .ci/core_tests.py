@@ -27,7 +27,7 @@ CORE = (
     "tests/methods/optimal/test_small.py",
     "tests/cli/test_docs.py",
     "tests/cli/test_readme.py",
-    "tests/space/test_road.py::test_generating_pairs_imply_all_pairs",
+    "tests/space/test_paths.py::test_generating_pairs_imply_all_pairs",
 )
 
 if __name__ == "__main__":
