@@ -9,7 +9,6 @@ Numbers here are integers: a real r is held as floor(r 2^s), and every step roun
 result is a bound. Floats of a file are the fractions that they are; none is computed with.
 Tables of PAnDA, meshes, words and paths need panda_verify_*.py beside. Not proved: docs/promise.md.
 """
-
 import hashlib, json, math, runpy, struct, sys, zlib  # noqa: E401
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
@@ -476,6 +475,5 @@ def main(path):  # a line for each thing that was checked; returns the exit code
         return code
     print(f"holds: {table.holds}")
     return 0
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[-1]))

@@ -25,6 +25,7 @@ ROW = {
     "method",
     "loss",
     "lower_bound",
+    "bound",
     "unit",
     "epsilon",
     "audited_epsilon",

@@ -475,7 +475,7 @@ def test_a_signed_table_that_is_not_private_is_refused(
     forged = tmp_path / "forged.pmdp"
     forged.write_bytes(file.bytes())
     server.path = forged
-    names = ("problem", "audit", "loss")
+    names = ("problem", "audit", "loss", "identity")
     server.table = SimpleNamespace(epsilon=2.0, **{name: getattr(table, name) for name in names})
     with pytest.raises(FileFormatError, match="not 2-mDP"):
         client.plan("table")

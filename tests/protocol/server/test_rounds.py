@@ -120,7 +120,7 @@ def test_a_certified_deployment_needs_no_such_word(ready: Running) -> None:
 
 def test_two_rounds(ready: Running) -> None:
     """Users come, are late, stay silent and leave; the second round starts from the first."""
-    deploy(ready, "life")
+    deploy(ready, "life", reports_per_period=2)
     public = ready.client()
     assert public.get("/v1/deployments/life").json()["in_force"] is None
     early, leaving, late, silent = ready.reporters(4)

@@ -30,7 +30,7 @@ def test_metrics_count_and_name_nobody(make_server: Callable[..., Running], tmp_
     server = make_server(None, "--log-json")
     publish(server.admin, small_table(small_domain()), "secretcity", tmp_path)
     wanted = {"kind": "table", "name": "secretname", "table": {"name": "secretcity", "version": 1}}
-    server.admin.post("/v1/deployments", json=wanted | {"reports_per_period": 3})
+    server.admin.post("/v1/deployments", json=wanted | {"reports_per_period": 6})
     (reporter,) = server.reporters(1)
     made = server.admin.post("/v1/tokens", json={"role": "monitor"}).json()["tokens"][0]["token"]
     for output in (5, 5, 10, 10, 15, 15, 20, 999):

@@ -73,7 +73,7 @@ def test_what_the_operator_sees(browser: Browser, site: Site) -> None:
         ]
         assert len(set(pictures)) == 3
         at.page.click("#numbers summary")
-        assert at.page.locator("#numbers-table tbody tr").count() == 50
+        assert at.page.locator("#numbers-table tbody tr").count() == 32
         assert at.complaints == []
         assert "pmt_" not in at.page.evaluate(
             "JSON.stringify([{...localStorage}, {...sessionStorage}])"
