@@ -244,7 +244,7 @@ def test_info_shows_the_certificate(saved: Path, tmp_path: Path) -> None:
     ("method", "words"),
     [
         (pm.benders, "lower_bound, not verified"),
-        (pm.optimal, "proved by its multipliers"),
+        (pm.optimal, "what its multipliers prove"),
     ],
 )
 def test_a_bound_without_its_proof_is_called_stated(method, words, places, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def test_the_comparison_fits_80_characters_with_the_attackers_columns():
     problem = displacement_problem(random_domain("haversine", 4), range(4), 0.5)
     outcomes = [
         MethodRun(
-            method, problem, 12.3456, 11.2345, 15.4321, True, 10.1234, 0.12345, 1234.56, 12345
+            method, problem, 12.3456, 11.2345, None, 15.4321, True, 10.1234, 0.12345, 1234.56, 12345
         )
         for method in methods().values()
     ]

@@ -83,7 +83,8 @@ def near(rng: random.Random, old: Any) -> Any:
         return rng.choice(changes)
     if isinstance(old, str):
         return rng.choice((old + " ", old.upper(), old[:-1], [old], old + "\0", len(old)))
-    if isinstance(old, list):
+    if isinstance(old, list | tuple):
+        old = list(old)
         shuffled = rng.sample(old, len(old))
         return rng.choice((shuffled, old[1:], [*old, *old[:1]], [old], dict(enumerate(old))))
     return rng.choice(

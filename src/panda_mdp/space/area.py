@@ -35,7 +35,7 @@ class Area:
     (45.05, 9.05)
     >>> lat, lon = area.clamp(45.05, 12.0)
     >>> round(lat, 3), round(lon, 3)
-    (45.04, 9.1)
+    (45.087, 9.1)
     """
 
     middle: tuple[float, float]
