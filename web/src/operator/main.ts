@@ -259,7 +259,7 @@ function showNumbers(places: Places, estimate: Estimate): void {
     .sort((a, b) => estimate.zones[b].share - estimate.zones[a].share);
   fillTable(
     by("numbers-table"),
-    ["Zone around", "", "Places", "Reports", "Share", `${percentWords(estimate.confidence)} limits`],
+    ["Latitude", "Longitude", "Places", "Reports", "Share", `${percentWords(estimate.confidence)} limits`],
     order.map((k) => {
       const { raw, share, low, high, told_apart: toldApart } = estimate.zones[k];
       const limits = `${percentWords(low)} to ${percentWords(high)}`;
