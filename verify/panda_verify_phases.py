@@ -158,6 +158,7 @@ class Coins:
         )
         need(0 < self.alpha < 1 and chosen["decay"] in DECAYS, "coins of an unknown kind")
         need(self.rate > 0 or chosen["decay"] != "power", "a power law of rate 0")
+        need(self.rate < 10**6, "a rate of a million or more")
         need(tail == "clip" or 0 < number(tail, 0, REAL) < 1, "a tail that is no probability")
         need(radius > 0, "a radius of 0")
         self.radius = int(radius * ONE)

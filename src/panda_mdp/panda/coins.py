@@ -100,7 +100,7 @@ class BernoulliAnchors(Selection):
                 "it must lie strictly between 0 and 1: an anchor that is selected for certain by "
                 "one record gives that record away (Proposition 2)",
             ),
-            ("rate", 0 <= self.rate < np.inf, "it must be finite and not negative"),
+            ("rate", 0 <= self.rate < 1e6, "it must be finite, not negative and below 1e6"),
             (
                 "rate",
                 self.decay != "power" or self.rate > 0,
