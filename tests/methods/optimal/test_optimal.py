@@ -119,10 +119,10 @@ def test_stages_trace_and_details():
     assert list(iterations) == sorted(iterations)
     assert list(losses) == sorted(losses, reverse=True)
     assert list(bounds) == sorted(bounds)
-    # The proof in a file has shorter multipliers, which prove about as much.
+    # What is kept are shorter multipliers: they may prove more, and give away 1e-4 at the most.
     assert trace[-1][2] == mechanism.loss
-    assert trace[-1][3] == pytest.approx(mechanism.lower_bound, rel=1e-3)
-    assert mechanism.lower_bound <= mechanism.loss
+    assert mechanism.bound.words == "proved"
+    assert trace[-1][3] * (1 - 1e-4) <= mechanism.lower_bound <= mechanism.loss
     assert mechanism.details["backend"] == "cpu"
     assert mechanism.details["iterations"] == iterations[-1]
 
