@@ -7,6 +7,7 @@ import pytest
 
 from panda_mdp import Domain, Mechanism, PandaTable, Problem, exponential, optimal, remap
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.words import RULES
 from panda_mdp.survey.registry import METHODS, choose_methods, methods
 
 
@@ -32,13 +33,13 @@ TABLES = [method.name for method in METHODS if not method.name.startswith("panda
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_method_that_gives_a_table_runs(name: str, problem: Problem) -> None:
-    if name == "tight_constraints":
+    if name == "tight_constraints" or name in RULES:
         with pytest.raises(MethodError, match="make every record an output"):
             methods()[name].run(problem)
         line = Domain.from_vectors(np.arange(8.0))
         problem = Problem(line, np.arange(8), line.distances(), 1.0)
     table = methods()[name].run(problem, time_limit=20.0)
-    assert isinstance(table, Mechanism)
+    assert isinstance(table, Mechanism) or (name in RULES and not table.audit.holds)
     assert table.seconds > 0
 
 

@@ -27,6 +27,7 @@ from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.planar_laplace import planar_laplace
 from panda_mdp.methods.second.second import second_objective
+from panda_mdp.methods.words import RULES, field_table
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.candidates import spread_out
 from panda_mdp.panda.coins import BernoulliAnchors, Decay
@@ -123,6 +124,10 @@ METHODS = (
     ),
     Method("permute_and_flip", "permute and flip", permute_and_flip, demo_seconds=None),
     Method("tight_constraints", "tight constraints", tight_constraints, demo_seconds=None),
+    *(
+        Method(name, name.replace("_", " "), partial(field_table, name), demo_seconds=None)
+        for name in RULES
+    ),
     Method("constopt", "ConstOPT", constopt, "LP+EM", timed=True, demo_seconds=None),
     Method("coarse", "coarse grid", coarse, "LP+CA", timed=True),
     Method("benders", "Benders", benders, "LP+BD", timed=True, demo_seconds=None),
