@@ -16,6 +16,7 @@ from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import accelerator, host_backend
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.metrics import PRODUCT_DIMENSIONS
 
 BLOCK_ENTRIES = 1 << 22
 """Losses that are looked at together."""
@@ -170,7 +171,9 @@ class DistanceLoss(RebuiltOnCopy):
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """All losses, some records at a time."""
-        if host_backend() != "numba":
+        # Of many dimensions blocks of distances are matrix products.
+        many = self.domain.metric.embedding.shape[1] >= PRODUCT_DIMENSIONS
+        if host_backend() != "numba" or many:
             for rows, block in self.domain.blocks(self.outputs):
                 yield rows, self._powers(block)
             return

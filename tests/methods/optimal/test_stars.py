@@ -11,7 +11,8 @@ import scipy
 import panda_mdp as pm
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.errors import PrivacyError
-from panda_mdp.methods.optimal.stars import Stars, factored
+from panda_mdp.loss import DistanceLoss
+from panda_mdp.methods.optimal.stars import BlockFilling, Stars, factored
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.table.bound import Prices, Proved, star_prices
 
@@ -212,3 +213,31 @@ def test_files_of_factors_come_back_and_prove_their_bound(tmp_path: Path) -> Non
     assert read.lower_bound == whole.lower_bound
     assert isinstance(read.bound, Proved)
     assert np.array_equal(np.asarray(read.weights), np.asarray(made.weights))
+
+
+@pytest.mark.parametrize("device", [False, True])
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_systems_in_blocks_and_on_a_device_give_the_same_table_and_prices(
+    device: bool, power: float
+) -> None:
+    if device:
+        pytest.importorskip("jax")
+    domain, order = word_like(70), np.random.default_rng(2).permutation(70)
+    loss = DistanceLoss(domain, order, power)
+    problem = pm.Problem(domain, order, loss, 1.5, prior=np.arange(1.0, 71) / 2485)
+    fill = BlockFilling(problem, device)
+    made, held = factored(problem, fill), factored(problem)
+    assert made is not None and held is not None
+    assert made.audit.holds
+    assert made.loss == pytest.approx(held.loss, rel=3e-3)
+    wanted = next(Stars(problem).exchanges()).prices
+    assert fill.prices == pytest.approx(wanted, rel=1e-3, abs=1e-3 * wanted.max())
+    bound = Proved(problem, Prices(fill.prices)).value
+    assert made.loss * (1 - 3e-3) <= bound <= made.loss
+
+
+def test_peaks_that_do_not_fill_are_no_table_in_blocks_either() -> None:
+    domain = word_like(70)
+    problem = pm.Problem(domain, np.arange(70), domain.distances(), 0.3)
+    assert next(Stars(problem).exchanges()).shares.min() < 0
+    assert factored(problem, BlockFilling(problem, device=False)) is None

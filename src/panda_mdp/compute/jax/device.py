@@ -26,6 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.factored import RATE_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import take_memory_as_needed
 from panda_mdp.errors import MethodError
@@ -395,3 +396,27 @@ def _above(
     above = (values - floor[columns]).astype(jnp.float64)
     part = above * _losses(measure, own, outputs[columns], power)
     return jax.ops.segment_sum(part, own, num_segments=len(count), indices_are_sorted=True)
+
+
+def solve_falls(
+    rows: FactoredRows, prior: FloatArray, power: float, least: float
+) -> tuple[FloatArray, ...]:
+    """Shares of peaks that fill all rows, prices for losses d^power, and what rows sum to with
+    shares of at least `least`: one factorisation in float64."""
+
+    @jax.jit
+    def falls(points: Array) -> tuple[Array, Array]:
+        norms = (points * points).sum(axis=1)
+        squares = norms[:, None] + norms - 2 * (points @ points.T)
+        ticks = jnp.minimum(jnp.ceil(jnp.sqrt(jnp.maximum(squares, 0.0))), float(rows.reach))
+        matrix = jnp.exp(-math.log(2) * 2.0**-RATE_BITS * rows.rate * ticks)
+        lengths = jnp.sqrt(jnp.maximum(squares, 0.0)) * 2.0**-rows.unit_bits
+        return matrix, prior @ (matrix * lengths**power)
+
+    with precise():
+        matrix, worth = falls(jnp.asarray(rows.points, dtype=jnp.float64))
+        right = jnp.stack([jnp.ones(len(rows)), worth], axis=1)
+        factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+        found = jax.scipy.linalg.cho_solve((factor, True), right)
+        sums = matrix @ jnp.maximum(found[:, 0], least)
+        return np.asarray(found[:, 0]), np.asarray(found[:, 1]), np.asarray(sums)

@@ -67,7 +67,7 @@ class FirstOrder(TableSolver):
                 standing.offer(self.last_resort(standing))
             return
         if has_peaks(problem):
-            start = open_with_stars(problem, standing)
+            start = open_with_stars(problem, standing, self.engine.name == "jax")
             if standing.missing(standing.value) <= 0:
                 return
             self.initial = start if self.initial is None else self.initial

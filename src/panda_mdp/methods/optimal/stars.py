@@ -14,15 +14,19 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.base.factored import RATE_BITS, REACH_SHIFT, WEIGHT_BITS, FactoredRows, lattice
+from panda_mdp.base.factored import BLOCK_ENTRIES, RATE_BITS, WEIGHT_BITS, FactoredRows, lattice
 from panda_mdp.errors import PrivacyError
+from panda_mdp.loss import DistanceLoss
+from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.methods.certify import Standing
 from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.privacy.audit import lattice_facts
@@ -32,24 +36,27 @@ from panda_mdp.table.bound import Prices, Proved
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import release
 
-MOST_RECORDS = 12_000
-"""Of which a K x K matrix is factorised."""
+MOST_DENSE = 12_000
+"""Records of which a K x K matrix is held in memory; the system of more is solved in blocks, which
+takes vectors."""
 EXCHANGES = 12
 """Rounds of the exchange of records between the two sets."""
 LEAST_FACTORED = 1 << 20
 """Entries from which a table is held in factors where it can be."""
 NATS = (2e-6, 6e-5, 2e-3)
 """What rounding may cost two records, in nats, in the order in which it is tried."""
+SOLVED, MOST_STEPS = 1e-6, 60
+"""Residual, relative, at which conjugate gradients end, and their most steps."""
 LEAST_SHARE = 2.0**-14
 """Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
 
 
 def has_peaks(problem: Problem) -> bool:
-    """Whether every record may be reported, of not too many, and not in a plane: there peaks alone
-    are rarely best, and tiles of near outputs are."""
-    records, size = problem.reports.records, problem.size
-    every = records is not None and len(records) == size <= MOST_RECORDS
-    return every and problem.domain.plane is None
+    """Whether every record may be reported, and not in a plane: there peaks alone are rarely best,
+    and tiles of near outputs are."""
+    records, size, metric = problem.reports.records, problem.size, problem.domain.metric
+    held = size <= MOST_DENSE or isinstance(metric, Euclidean)
+    return held and records is not None and len(records) == size and metric.plane is None
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ class Stars:
         return release(problem, matrix, method="optimal")
 
 
-def factored(problem: Problem) -> Mechanism | None:
+def factored(problem: Problem, fill: Filling | None = None) -> Mechanism | None:
     """Peaks that fill all rows, as integers in factors; None where they do not, or where rounding
     costs too much.
 
@@ -147,29 +154,106 @@ def factored(problem: Problem) -> Mechanism | None:
     start = time.perf_counter()
     records = np.asarray(problem.reports.records)
     points, bits = lattice(problem.domain.metric.embedding)
-    for nats in NATS:
+    every = np.arange(len(points) + 1)
+    for nats in NATS if fill is None else NATS[1:]:
         rate = lattice_rate(problem, points, bits, nats)
         if rate < 1:
             return None
-        reach = (REACH_SHIFT << RATE_BITS) // rate
         bare = FactoredRows.stars(points, bits, rate, np.ones(len(points), dtype=np.int64))
-        ticks = np.minimum(bare.ticks(bare.squares(np.arange(len(points)))), reach)
-        falls = np.exp(-math.log(2) * 2.0**-RATE_BITS * rate * ticks)
-        shares = scipy.linalg.solve(falls, np.ones(len(falls)), assume_a="pos")
+        shares, sums = (dense_filling if fill is None else fill)(bare)
         if shares.min() < -LEAST_SHARE:
             return None
         shares = np.maximum(shares, LEAST_SHARE)
         # Rounding of integers is down, so that no row exceeds the whole.
-        scale = (1 - 1e-12) / float((falls @ shares).max())
+        scale = (1 - 1e-12) / float((sums + LEAST_SHARE * (shares <= LEAST_SHARE)).max())
         weights = np.floor(shares * scale * (1 << WEIGHT_BITS)).astype(np.int64)
-        every = np.arange(len(points) + 1)
-        rows = FactoredRows(
-            points, bits, rate, reach, len(points), every[:-1], weights[records], every, records
+        rows = replace(
+            bare, shape_outputs=every[:-1], shape_weights=weights[records], shape_centres=records
         )
         with contextlib.suppress(PrivacyError):
             made = Mechanism(problem, rows, "optimal")
             return made.with_facts(stages=(("factors", time.perf_counter() - start),))
     return None
+
+
+Filling = Callable[[FactoredRows], tuple[FloatArray, FloatArray]]
+"""Shares of peaks that fill all rows, and at least what the rows then sum to."""
+
+
+def falls(rows: FactoredRows, squares: FloatArray) -> FloatArray:
+    """What is left of a peak at squared distances, in units of the lattice."""
+    ticks = np.minimum(np.ceil(np.sqrt(squares)), squares.dtype.type(rows.reach))
+    return np.exp(ticks * squares.dtype.type(-math.log(2) * 2.0**-RATE_BITS * rows.rate))
+
+
+def dense_filling(rows: FactoredRows) -> tuple[FloatArray, FloatArray]:
+    """By one factorisation."""
+    matrix = falls(rows, rows.squares(np.arange(len(rows))))
+    shares = scipy.linalg.solve(matrix, np.ones(len(rows)), assume_a="pos")
+    return shares, matrix @ np.maximum(shares, LEAST_SHARE)
+
+
+class BlockFilling:
+    """The systems of shares and prices where the matrix is too large to be held: by conjugate
+    gradients over blocks in single precision, corrected in double; or on an accelerator."""
+
+    def __init__(self, problem: Problem, device: bool) -> None:
+        self.problem, self.device = problem, device and isinstance(problem.loss, DistanceLoss)
+        self.prices = np.zeros(problem.size)
+
+    def __call__(self, rows: FactoredRows) -> tuple[FloatArray, FloatArray]:
+        problem, size = self.problem, len(rows)
+        if self.device:
+            from panda_mdp.compute.jax.device import solve_falls
+
+            power = getattr(problem.loss, "power", 1.0)
+            solved = solve_falls(rows, problem.prior, power, LEAST_SHARE)
+            shares, self.prices, sums = solved
+            return shares, sums
+        worth, order = np.zeros(size), np.argsort(np.asarray(problem.reports.records))
+        for part, losses in loss_blocks(problem.loss):
+            some = np.arange(size)[part]
+            costs = problem.prior[some, None] * losses[:, order]
+            worth += np.einsum("xy,xy->y", costs, falls(rows, rows.squares(some)))
+        right = np.stack([np.ones(size), worth / worth.max()], axis=1)
+        found = conjugate_gradients(partial(falls_times, rows, dtype=np.float32), right)
+        # Off the diagonal little is left: the error itself is nearly what corrects it.
+        error = right - falls_times(rows, found, np.float64)
+        found += error
+        self.prices = found[:, 1] * worth.max()
+        return found[:, 0], np.full(size, 1 + 2 * np.abs(error[:, 0]).max())
+
+
+def falls_times(rows: FactoredRows, vectors: FloatArray, dtype: Any) -> FloatArray:
+    """The matrix of falls times some vectors, (K, n), in blocks."""
+    points = rows.points.astype(dtype)
+    norms, out = np.einsum("ij,ij->i", points, points), np.empty_like(vectors)
+    step = max(1, BLOCK_ENTRIES // len(points))
+    for begin in range(0, len(points), step):
+        some = np.arange(begin, min(begin + step, len(points)))
+        squares = points[some] @ (-2 * points.T)
+        squares += norms[some][:, None]
+        squares += norms
+        squares[some - begin, some] = 0
+        out[some] = falls(rows, np.maximum(squares, 0, out=squares)) @ vectors.astype(dtype)
+    return out
+
+
+def conjugate_gradients(times: Callable[[FloatArray], FloatArray], right: FloatArray) -> FloatArray:
+    """Solve for every column by itself with a positive definite matrix of diagonal 1."""
+    found, rest = np.zeros_like(right), right.copy()
+    ahead, size = rest, np.square(rest).sum(axis=0)
+    enough = SOLVED**2 * size
+    for _ in range(MOST_STEPS):
+        image = times(ahead)
+        along = size / (ahead * image).sum(axis=0)
+        found += along * ahead
+        rest = rest - along * image
+        before, size = size, np.square(rest).sum(axis=0)
+        if (size <= enough).all():
+            break
+        ahead = rest + ahead * (size / before)
+    return found
 
 
 def lattice_rate(problem: Problem, points: IntArray, bits: int, nats: float) -> int:
@@ -180,9 +264,19 @@ def lattice_rate(problem: Problem, points: IntArray, bits: int, nats: float) -> 
     return int(room * unit / math.log(2) * (1 << RATE_BITS))
 
 
-def open_with_stars(problem: Problem, standing: Standing) -> FloatArray | None:
+def open_with_stars(
+    problem: Problem, standing: Standing, device: bool = False
+) -> FloatArray | None:
     """Raise the bound and offer the closed form, where there is one; a table to start from where
-    that is not the end."""
+    that is not the end. On a `device` where there are more records than `MOST_DENSE`."""
+    if problem.size > MOST_DENSE:
+        with standing.stage("stars"):
+            fill = BlockFilling(problem, device)
+            made, proof = factored(problem, fill), Proved(problem, Prices(fill.prices))
+            standing.raise_bound(proof.value, proof=proof)
+            if made is not None:
+                standing.offer(made)
+        return None
     with standing.stage("stars"):
         stars = Stars(problem)
         best: Exchange | None = None
