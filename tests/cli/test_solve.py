@@ -13,6 +13,7 @@ import panda_mdp as pm
 from panda_mdp.city.visits import load_prior
 from panda_mdp.cli import app
 from panda_mdp.errors import FileFormatError
+from panda_mdp.methods.references import android_grid
 
 
 def call(*arguments: str | Path) -> Result:
@@ -239,4 +240,28 @@ def test_better_than_what_phones_have(town: Path, tmp_path: Path) -> None:
     assert f"{told['factor']:.3f}" in said
     assert pm.load(target).audit.holds
     both = call("solve", town, "-o", target, "--against", "android", "--then", "error")
-    assert both.exit_code == 2 and "--against excludes" in both.output
+    assert both.exit_code == 2 and "exclude --then" in " ".join(both.output.split())
+
+
+def test_asked_for_a_displacement_the_table_is_better_than_noise(
+    town: Path, tmp_path: Path
+) -> None:
+    target, facts = tmp_path / "t.pmdp", tmp_path / "facts.json"
+    options = ("--records", "12", "--outputs", "all", "--json", facts)
+    result = call("solve", town, "-o", target, *options, "--displacement", "0.3")
+    assert result.exit_code == 0, result.output
+    told = json.loads(facts.read_text())["dominates"]
+    assert told["holds"] and told["loss"][1] == pytest.approx(0.3, rel=0.006)
+    assert pm.load(target).loss <= told["loss"][1]
+    near = call("solve", town, "-o", target, *options, "--epsilon", "4", "--radius", "0.3")
+    assert near.exit_code == 0, near.output
+    assert set(json.loads(facts.read_text())["dominates"]["measures"]) == {
+        "right place",
+        "within 0.3",
+    }
+    card = call("explain", target, "--against", "android")
+    ours, theirs = pm.attack(pm.load(target)), pm.attack(android_grid(pm.load(target).problem))
+    pair = f"the right place: {100 * ours.vulnerability:.1f}, {100 * theirs.vulnerability:.1f}."
+    assert card.exit_code == 0 and pair in card.output
+    fixed = call("solve", town, "-o", target, "--against", "android", "--displacement", "0.3")
+    assert fixed.exit_code == 2 and "displacement of its own" in " ".join(fixed.output.split())

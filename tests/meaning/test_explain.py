@@ -103,3 +103,16 @@ def test_notebooks_show_facts(table):
     loose = pm.NoGuarantee(table.problem, table.weights, "<b>study</b>")
     assert "NO PRIVACY GUARANTEE" in loose._repr_html_()
     assert "&lt;b&gt;study" in loose._repr_html_()
+
+
+def test_a_table_of_least_loss_says_what_that_costs():
+    domain = pm.Domain.from_points([41.90, 41.91, 41.92], [12.49, 12.50, 12.49])
+    problem = displacement_problem(domain, range(3), 2.0)
+    plain = pm.optimal(problem)
+    assert "helps who guesses" in pm.explain(plain).text
+    assert "helps who guesses" not in pm.explain(pm.exponential(problem)).text
+    assert "helps who guesses" not in pm.explain(pm.dominate(problem, pm.exponential(problem))).text
+    other = pm.exponential(problem)
+    said = pm.explain(plain, 1, against=other).text
+    hits = [100 * pm.attack(table).hit_by_record[1] for table in (plain, other)]
+    assert "your place exactly: {:.1f}, {:.1f}.".format(*hits) in said

@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.references import android_grid, rounding
+from panda_mdp.methods.references import android_grid, decimals, rounding
 
 KM = 1 / 111.195
 
@@ -49,3 +49,15 @@ def test_only_places_have_cells():
     line = pm.Domain.from_vectors([[0.0], [1.0]])
     with pytest.raises(MethodError, match="cells are for places"):
         android_grid(pm.Problem(line, [0], line.distances(None, [0]), 1.0))
+
+
+def test_degrees_are_rounded_as_they_are_written(problem):
+    table = decimals(problem, 2)
+    metric, reports = problem.domain.metric, table.problem.reports
+    told = table.matrix.argmax(axis=1)
+    assert table.matrix.max(axis=1) == pytest.approx(1)
+    for record in range(problem.size):
+        written = f"{metric.lat[record]:.2f},{metric.lon[record]:.2f}"
+        assert written == f"{reports.lat[told[record]]:.2f},{reports.lon[told[record]]:.2f}"
+    with pytest.raises(MethodError, match="0 to 15 decimals"):
+        decimals(problem, -1)

@@ -20,6 +20,7 @@ from panda_mdp.cli.options import (
 )
 from panda_mdp.cli.perturb import read_record
 from panda_mdp.cli.printing import show, tell
+from panda_mdp.cli.solve import Reference
 
 BESIDE = "{:.4g} (without a report {:.4g})"
 ATTACKED = {
@@ -42,7 +43,11 @@ svg {{ display: block; margin: 1.5rem 0; max-width: 100% }}</style></head>
 
 @described
 def explain(
-    file: TableFile, record: bool = False, snap_limit: SnapLimit = 0.5, html: Picture = None
+    file: TableFile,
+    record: bool = False,
+    snap_limit: SnapLimit = 0.5,
+    against: Reference | None = None,
+    html: Picture = None,
 ) -> None:
     """Say in plain language what a saved mechanism means for people, or for one place.
 
@@ -51,14 +56,17 @@ def explain(
 
     Options:
         record: Speak of one place, read as lat,lon or index from standard input.
+        against NAME: Say beside it what this gives away.
         html FILE: Also write a page with bars.
     """
     from panda_mdp.meaning.explain import explain as explanation_of
+    from panda_mdp.methods.references import REFERENCES
     from panda_mdp.panda.file import decode_panda
     from panda_mdp.table.decode import at_path, inspect, load_mechanism
 
     if inspect(file).phased:
-        require(not record and html is None, "a file of PAnDA is explained as a whole, in words")
+        plain = not record and html is None and against is None
+        require(plain, "a file of PAnDA is explained as a whole, in words")
         with working("auditing both phases"):
             typer.echo("\n".join(at_path(file, decode_panda).explain()))
         return
@@ -66,7 +74,8 @@ def explain(
         mechanism = load_mechanism(file)
         domain = mechanism.problem.domain
         mine = read_record(domain, snap_limit, sys.stdin) if record else None
-        explanation = explanation_of(mechanism, mine)
+        reference = None if against is None else REFERENCES[against](mechanism.problem)
+        explanation = explanation_of(mechanism, mine, against=reference)
     typer.echo(explanation.text, nl=False)
     if html is not None:
         with atomic_file(html) as stream:

@@ -27,7 +27,7 @@ from panda_mdp.cli.options import (
 from panda_mdp.cli.printing import show, tell
 
 RECORDS, OUTPUTS = 5000, 100
-Reference = Literal["android", "laplace"]
+Reference = Literal["android", "laplace", "plain-laplace", "decimals"]
 
 
 @described
@@ -49,6 +49,7 @@ def solve(
     limit: float | None = None,
     radius: float | None = None,
     against: Reference | None = None,
+    displacement: float | None = None,
     time_limit: NonNegative = 0.0,
     seed: Seed = 0,
     json: Json = None,
@@ -60,9 +61,10 @@ def solve(
     ('--records all' takes all). With '--outputs all' any of them may be reported. Prints what the
     table means.
 
-    The loss alone is made least, unless --then or --attacker names what an attacker gains:
-    vulnerability, located or error. With --against the loss is what the reference has, and all that
-    a guesser gains is made least in shares of what the reference gives away.
+    Asked for a --displacement, or for an epsilon and a --radius, it makes the table from which all
+    who guess gain least, in shares of what planar Laplace noise of that displacement or epsilon
+    gives away, at its loss; --against takes another reference. Otherwise the loss alone is made
+    least, or what --then or --attacker names: vulnerability, located or error.
 
     Privacy follows the straight line, the streets (--metric road), or the density of junctions
     (--metric density): at epsilon 1 each place is then hidden among --people of them.
@@ -78,33 +80,39 @@ def solve(
         slack NUMBER: With --then: share of the loss to give; 0.01.
         attacker NAME: With --limit: what an attacker may gain at most.
         limit NUMBER: With --attacker: at most so often, or km off.
-        radius KM: With the name 'located': within so much.
-        against NAME: Be better by every measure than android, or laplace.
+        radius KM: A guess this near counts.
+        against NAME: Be better by every measure than this.
+        displacement KM: Be better than noise of this mean displacement.
         time_limit SECONDS: End with the best so far; 0 for no limit.
     """
     from panda_mdp.city.draw import find_places
     from panda_mdp.city.visits import load_prior
+    from panda_mdp.methods.references import REFERENCES, at_displacement
     from panda_mdp.panda.panda_table import PandaTable
 
     require(out.suffix == ".pmdp", f"{out.name} does not end in .pmdp", "--out")
     # The method itself looks at names and numbers; here only at what goes together.
-    asked = {"then": then, "slack": slack, "attacker": attacker, "limit": limit, "radius": radius}
-    wishes = {name: value for name, value in asked.items() if value is not None}
+    asked = {"then": then, "slack": slack, "attacker": attacker, "limit": limit}
+    wishes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     second = "a slack is given for a second objective; name it with --then"
     require(slack is None or then, second, "--slack")
-    near = radius is None or "located" in (then, attacker)
-    require(near, "a radius belongs to 'located'; name it with --then or --attacker", "--radius")
     require(
         (attacker is None) == (limit is None) and not (attacker and then),
         "--attacker and --limit belong together, and exclude --then: give both, or --then",
         "--attacker",
     )
-    alone = "--against excludes --then and --attacker: it minds every measure"
-    require(against is None or not wishes, alone, "--against")
-    if against is not None:
-        wishes["against"] = against
+    alone = "--against and --displacement exclude --then and --attacker: they mind every measure"
+    compared = against is not None or displacement is not None
+    require(not compared or not wishes, alone, "--against")
+    noise = against in (None, "laplace", "plain-laplace")
+    fixed = f"{against!r} has a displacement of its own; leave --displacement out"
+    require(displacement is None or noise, fixed, "--displacement")
+    if radius is not None:
+        wishes["radius"] = radius
+    if compared or (radius is not None and not (then or attacker)):
+        wishes["against"] = against or "laplace"
     method = method.strip()
-    only = f"--then, --attacker and --against are for the method 'optimal', not {method!r}"
+    only = f"--then, --attacker, --against and --radius are for 'optimal', not {method!r}"
     require(method == "optimal" or not wishes, only, "--method")
     with working("reading the map"):
         source = find_places(city, records or RECORDS, seed)
@@ -112,6 +120,9 @@ def solve(
         problem = measured_by(problem, source, metric, people)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
+        if displacement is not None:
+            noise_of = REFERENCES[wishes["against"]]
+            problem = at_displacement(problem, noise_of, displacement).problem
     table = _run(problem, method, gap, time_limit or None, wishes)
     table.save(out)
     numbers = {
@@ -188,7 +199,8 @@ def measured_by(problem: Any, city: Any, metric: str, people: float | None) -> A
 
 def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[str, Any]) -> Any:
     from panda_mdp.methods.optimal.optimal import optimal
-    from panda_mdp.methods.second.dominate import dominate
+    from panda_mdp.methods.references import REFERENCES
+    from panda_mdp.methods.second.dominate import RADII, dominate
     from panda_mdp.methods.second.second import limit_attacker, second_objective
     from panda_mdp.survey.registry import choose_methods
 
@@ -212,18 +224,12 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
         elif "attacker" in wishes:
             solver = limit_attacker
         elif "against" in wishes:
-            reference = reference_of(problem, wishes.pop("against"))
-            return dominate(problem, reference, gap=gap, time_limit=limit, progress=tell)
+            reference = REFERENCES[wishes["against"]](problem)
+            radii = [wishes["radius"]] if "radius" in wishes else RADII
+            return dominate(
+                problem, reference, radii=radii, gap=gap, time_limit=limit, progress=tell
+            )
         return solver(problem, gap=gap, time_limit=limit, progress=tell, **wishes)
-
-
-def reference_of(problem: Any, name: Reference) -> Any:
-    """The table of a name that ours is compared with."""
-    from panda_mdp.methods.adjust import remap
-    from panda_mdp.methods.planar_laplace import planar_laplace
-    from panda_mdp.methods.references import android_grid
-
-    return android_grid(problem) if name == "android" else remap(planar_laplace(problem))
 
 
 TABLE = {
@@ -281,7 +287,7 @@ def _optimised(details: Any, problem: Any) -> str:
         return said if facts["holds"] else f"NOT better by every measure: {said}"
     facts = details.get("second") or details.get("limited")
     if facts is None:
-        return "the loss alone, which helps who guesses; --against minds that (docs/lab.md)"
+        return "the loss alone, which helps who guesses; --radius minds that (docs/lab.md)"
     within = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
     return (SECOND if "second" in details else LIMITED).format(
         **facts,

@@ -26,6 +26,10 @@ SHARES = (0.01, 0.05, 0.1, 0.25, 1.0)
 """Of the diameter: the distances where the unit is not km."""
 REPORTS = 5
 """Reports of one place that the text speaks of beside a single one."""
+PRICE = (
+    "This table was made for the least loss alone, and that helps who guesses; one of a little "
+    "more loss that minds guesses (`dominate`, `solve --radius`) gives less away."
+)
 Words = Callable[[float], str]
 """A distance in words."""
 
@@ -79,12 +83,15 @@ class Explanation:
         return self.html
 
 
-def explain(mechanism: Table, record: int | None = None) -> Explanation:
+def explain(
+    mechanism: Table, record: int | None = None, *, against: Table | None = None
+) -> Explanation:
     """What a table means for people, or for the person at `record`, in plain language.
 
     The distances are steps of the domain's unit; the guarantee's numbers are for the epsilon that
     was asked for and hold for every attacker; the attacker's numbers are exact sums for the
-    problem's prior (`panda_mdp.attack`). Where the table has no guarantee the first line says so.
+    problem's prior (`panda_mdp.attack`). Where the table has no guarantee the first line says so;
+    `against` is another table over the same records, whose numbers are said beside.
 
     >>> from panda_mdp import Domain, Problem, exponential
     >>> domain = Domain.from_points([41.90, 41.91], [12.49, 12.50])
@@ -113,7 +120,7 @@ def explain(mechanism: Table, record: int | None = None) -> Explanation:
     sections = [
         [*_guarantee(mechanism, noun), *listed],
         _reports(mechanism, spread, row, far, noun),
-        _attacker(result, row, far, noun),
+        [*_attacker(result, row, far, noun), *_beside(mechanism, result, row, against)],
         [
             f"Every further report adds up: of two that are {far(distances[1])} from each other "
             f"the right one is guessed at most {guess_words(once)} after one report, "
@@ -194,6 +201,30 @@ def _attacker(result: Attack, row: int | None, far: Words, noun: str) -> list[st
             f"report {guess_words(result.prior_located[near])})."
         )
     return lines
+
+
+def _beside(table: Table, seen: Attack, row: int | None, against: Table | None) -> list[str]:
+    """What another table gives away, measure by measure; of one that was made for its loss alone,
+    that this has a price."""
+    minded = {"dominates", "second", "limited"} & set(table.details)
+    if against is None:
+        alone = table.method.startswith("optimal") and not minded
+        return [PRICE] if alone else []
+    theirs, unit = attack(against, radii=tuple(seen.located)), seen.unit
+    if row is not None:
+        pairs = [("your place exactly", seen.hit_by_record[row], theirs.hit_by_record[row])]
+    else:
+        pairs = [
+            ("the right place", seen.vulnerability, theirs.vulnerability),
+            *((f"within {r:g} {unit}", seen.located[r], theirs.located[r]) for r in seen.located),
+            ("the place that is hit most", seen.most_hit, theirs.most_hit),
+        ]
+    loss = f"{table.loss:.3g} against {against.loss:.3g} {table.problem.loss_unit}"
+    return [
+        f"Beside it {against.method} ({'no guarantee' if against.warning else 'private too'}), "
+        f"displacement {loss}; of 100 guesses are right here, and there:",
+        *(f"{name}: {100 * ours:.1f}, {100 * other:.1f}." for name, ours, other in pairs),
+    ]
 
 
 def _html(sections: Sequence[Sequence[str]], steps: Sequence[Step]) -> str:

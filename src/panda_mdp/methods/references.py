@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.adjust import remap
+from panda_mdp.methods.planar_laplace import planar_laplace
 from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine
-from panda_mdp.table.mechanism import NoGuarantee
+from panda_mdp.table.mechanism import NoGuarantee, Table
+
+STEPS, CLOSE, TINY = 16, 0.005, 1e-300
+"""Epsilons that are tried for a displacement, the share by which it may be missed, and the least
+loss whose logarithm is taken."""
 
 
 def android_grid(problem: Problem, side_km: float = 2.0) -> NoGuarantee:
@@ -28,11 +37,69 @@ def rounding(problem: Problem, side_km: float) -> NoGuarantee:
     return _cells(problem, side_km, 0.0, f"rounding to {side_km:g} km")
 
 
+def decimals(problem: Problem, digits: int = 2) -> NoGuarantee:
+    """Latitude and longitude rounded to so many decimals of a degree. It has no guarantee."""
+    if not 0 <= digits <= 15:
+        raise MethodError(f"digits is {digits!r}; degrees are rounded to 0 to 15 decimals")
+    metric = _places(problem)
+    rounded = np.round(np.stack([metric.lat, metric.lon]), digits)
+    (lat, lon), cell = np.unique(rounded, axis=1, return_inverse=True)
+    matrix = np.eye(len(lat))[cell.ravel()]
+    return _reported(problem, lat, lon, matrix, f"rounding to {digits} decimals")
+
+
+REFERENCES: Mapping[str, Callable[[Problem], Table]] = MappingProxyType(
+    {
+        "android": android_grid,
+        "laplace": lambda problem: remap(planar_laplace(problem)),
+        "plain-laplace": planar_laplace,
+        "decimals": decimals,
+    }
+)
+"""By the names that commands take; Laplace, with and without a remap, at the problem's epsilon."""
+
+
+def at_displacement(
+    problem: Problem, make: Callable[[Problem], Table], displacement: float
+) -> Table:
+    """The table of a family whose mean loss is `displacement` to half a per cent, by secants of the
+    logarithms of loss and epsilon.
+
+    >>> from panda_mdp import Domain, exponential
+    >>> line = Domain.from_vectors([[0.0], [1.0], [2.0]])
+    >>> table = at_displacement(Problem(line, [0, 1, 2], line.distances(), 1.0), exponential, 0.5)
+    >>> round(table.loss, 2)
+    0.5
+    """
+    check_number(displacement, "displacement", "a positive length")
+    epsilon, slope, before = 2 / displacement, -1.0, None
+    for _ in range(STEPS):
+        table = make(problem.with_epsilon(epsilon))
+        now = np.log([epsilon, max(table.loss, TINY)])
+        missing = float(np.log(displacement) - now[1])
+        if abs(missing) <= CLOSE:
+            return table
+        if before is not None:
+            rise, run = now[::-1] - before[::-1]
+            slope = float(np.clip(rise / run, -4.0, -0.25))
+        before, epsilon = now, epsilon * float(np.exp(missing / slope))
+    raise MethodError(
+        f"no epsilon was found at which the loss is {displacement:g}: at {epsilon:.4g} it is "
+        f"{table.loss:.4g}; a report that ignores the record loses {problem.mean_loss.min():.4g}, "
+        "and fewer outputs than records lose some without privacy: ask for one between these"
+    )
+
+
+def _places(problem: Problem) -> Haversine:
+    metric = problem.domain.metric
+    if problem.domain.plane is None or not isinstance(metric, Haversine):
+        raise MethodError("cells are for places within a few degrees; give a domain of such places")
+    return metric
+
+
 def _cells(problem: Problem, side_km: float, spread_km: float, name: str) -> NoGuarantee:
     check_number(side_km, "side_km", "a positive length in km")
-    metric, plane = problem.domain.metric, problem.domain.plane
-    if plane is None or not isinstance(metric, Haversine):
-        raise MethodError("cells are for places within a few degrees; give a domain of such places")
+    metric, plane = _places(problem), np.asarray(problem.domain.plane)
     along = [_axis(plane[:, axis], side_km, spread_km) for axis in range(2)]
     # Chances of a cell are the product of its two axes', by east and then by north.
     matrix = (along[0][1][:, :, None] * along[1][1][:, None, :]).reshape(problem.size, -1)
@@ -43,12 +110,17 @@ def _cells(problem: Problem, side_km: float, spread_km: float, name: str) -> NoG
     middle = float(metric.lat.mean())
     lat = middle + np.rad2deg(north / EARTH_RADIUS_KM)
     lon = float(metric.lon.mean()) + np.rad2deg(east / EARTH_RADIUS_KM) / np.cos(np.deg2rad(middle))
-    outputs = Outputs.at(lat, lon)
     matrix = matrix[:, used] / matrix[:, used].sum(axis=1, keepdims=True)
-    loss = outputs.distances(problem.domain)
-    over = Problem(
-        problem.domain, outputs, loss, problem.epsilon, problem.prior, "km", problem.prior_source
-    )
+    return _reported(problem, lat, lon, matrix, name)
+
+
+def _reported(
+    problem: Problem, lat: FloatArray, lon: FloatArray, matrix: FloatArray, name: str
+) -> NoGuarantee:
+    """The table of reports at places, with displacement as the loss."""
+    domain, outputs = problem.domain, Outputs.at(lat, lon)
+    loss, source = outputs.distances(domain), problem.prior_source
+    over = Problem(domain, outputs, loss, problem.epsilon, problem.prior, "km", source)
     return NoGuarantee.from_matrix(over, matrix, method=name)
 
 

@@ -4,8 +4,10 @@
                    v_k(z) <= t v_k(ref)  for every measure k
 
 v_k(z) = sum_y max_g sum_x G^k_gx z_xy is what somebody who guesses gains: the right record, a place
-within a radius (wherever the guess lies), each also for who knows the public district already. The
-posterior gain is convex in the prior, so what holds for every district holds for all mixtures.
+within a radius (wherever the guess lies), each also for who knows the public district already, or
+has another prior; and for the record of which that is largest, whether it is that one or one of its
+neighbours. The posterior gain is convex in the prior: over the priors between given ones it is
+largest at one of those.
 
 For rates l_k >= 0 with sum l_k v_k(ref) = 1, a price b >= 0 of the error and a price a >= 0 of the
 loss, every table z within the limits has
@@ -19,7 +21,7 @@ that are worst.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,13 +42,15 @@ from panda_mdp.methods.second.objectives import (
     Guesses,
     Objective,
     best_guesses,
-    guess_gain,
+    guess_sets,
 )
 from panda_mdp.methods.second.second import first_table
 from panda_mdp.problem import Problem
 from panda_mdp.space.guesses import metric_distances, refined_medians
 from panda_mdp.table.mechanism import Mechanism, Table
+from panda_mdp.table.release import normalise
 
+RADII = (0.1, 0.2, 0.5)
 SHORT = 10.0
 """What a share of the error that is missing counts, in shares of a measure."""
 PACE = 30.0
@@ -61,6 +65,11 @@ LEAST_WORK, WORK = 1200, 4.0
 ERROR_ROUNDING = 1e-4
 """Share of the error that may be missing: of a reference whose reports are its own best guesses the
 error is the loss, which integers meet from one side only."""
+UNDER = 1 - ERROR_ROUNDING / 4
+GUESSED_AGAIN = 4
+"""LPs at most: each tries the guesses that were best after the one before."""
+SEARCHED = 16
+"""Epsilons that are tried for the least one."""
 EXACT_ENTRIES = 2_000
 """Entries of a table up to which the LP goes to HiGHS: seconds."""
 
@@ -118,28 +127,29 @@ class Combined(Forms):
     def _split(self, weights: FloatArray) -> list[FloatArray]:
         return np.split(weights, np.cumsum([part.guesses for part in self.parts])[:-1])
 
+    def _each(self, name: str, weights: FloatArray) -> list[FloatArray]:
+        """What each part makes of its own weights."""
+        own = zip(self.parts, self._split(weights), strict=True)
+        return [getattr(part, name)(w) for part, w in own]
+
+    def _sum(self, tables: list[FloatArray]) -> FloatArray:
+        return np.asarray(sum(r * table for r, table in zip(self.rates, tables, strict=True)))
+
     def forward(self, table: FloatArray) -> FloatArray:
         pairs = zip(self.rates, self.parts, strict=True)
         return np.concatenate([rate * part.forward(table) for rate, part in pairs])
 
-    def _sum(self, tables: Iterable[FloatArray]) -> FloatArray:
-        return np.asarray(sum(r * table for r, table in zip(self.rates, tables, strict=True)))
-
     def adjoint(self, weights: FloatArray) -> FloatArray:
-        own = zip(self.parts, self._split(weights), strict=True)
-        return self._sum(part.adjoint(w) for part, w in own)
+        return self._sum(self._each("adjoint", weights))
 
     def below(self, weights: FloatArray) -> FloatArray:
-        own = zip(self.parts, self._split(weights), strict=True)
-        return self._sum(part.below(w) for part, w in own)
+        return self._sum(self._each("below", weights))
 
     def onto(self, weights: FloatArray) -> FloatArray:
-        pairs = zip(self.parts, self._split(weights), strict=True)
-        return np.concatenate([part.onto(own) for part, own in pairs])
+        return np.concatenate(self._each("onto", weights))
 
     def heaviest(self, values: FloatArray) -> FloatArray:
-        pairs = zip(self.parts, self._split(values), strict=True)
-        return np.concatenate([part.heaviest(own) for part, own in pairs])
+        return np.concatenate(self._each("heaviest", values))
 
     def permuted(self, order: IntArray) -> Combined:
         return replace(self, parts=tuple(part.permuted(order) for part in self.parts))
@@ -199,11 +209,25 @@ class ExactDominance(LimitSolver, OneLp):
     def __init__(self, limit: Limit, forms: Combined) -> None:
         super().__init__(limit)
         self.forms = forms
-        # Guesses of the error: the records, and the best ones after the first table.
-        domain, first = self.problem.domain, limit.first.matrix
-        best, _ = best_guesses(self.problem, first)
-        medians, _ = refined_medians(domain, self.problem.prior[:, None] * first, best)
-        self._off = np.hstack([domain.distances(), metric_distances(domain.metric, medians)])
+        # Guesses of the error: the records, and the best ones after tables that were found.
+        self._off = self.problem.domain.distances()
+        self._guess_after(limit.first.matrix)
+
+    def _guess_after(self, table: FloatArray) -> float:
+        """Try what is best after a table from here on; how far off that is."""
+        places, off = place_guesses(self.problem, table)
+        apart = metric_distances(self.problem.domain.metric, places)
+        self._off = np.hstack([self._off, apart])
+        return float(off.sum())
+
+    def advance(self, target: int, standing: Standing) -> None:
+        """Again with the guesses that the LP's own table calls for, until the error is there."""
+        for _ in range(GUESSED_AGAIN):
+            super().advance(target, standing)
+            table = self.candidate()
+            enough = self.forms.least_error * UNDER**2
+            if table is None or self._guess_after(normalise(table)) >= enough:
+                return
 
     def begin(self, standing: Standing) -> None:
         LimitSolver.begin(self, standing)
@@ -219,31 +243,23 @@ class ExactDominance(LimitSolver, OneLp):
         gains = [scipy.sparse.kron(measure.gain, each) for measure in forms.measures]
         tops = [np.ones((measure.gain.shape[0], 1)) for measure in forms.measures]
         references = np.array([[measure.reference] for measure in forms.measures])
-        off = scipy.sparse.csr_array(self._off.T * self.problem.prior)
+        largest, off = scipy.sparse.block_diag(tops), self._off.T * self.problem.prior
         every = scipy.sparse.csr_array(np.ones((1, outputs)))
         shared = scipy.sparse.kron(scipy.sparse.eye_array(count), every)
         blocks: Any = [
             [private, None, None, None],
-            [
-                scipy.sparse.vstack(gains),
-                -scipy.sparse.kron(scipy.sparse.block_diag(tops), each),
-                None,
-                None,
-            ],
+            [scipy.sparse.vstack(gains), -scipy.sparse.kron(largest, each), None, None],
             [None, shared, None, -references],
             [scipy.sparse.csr_array(cost[None]), None, None, None],
-            [
-                -scipy.sparse.kron(off, each),
-                None,
-                scipy.sparse.kron(np.ones((off.shape[0], 1)), each),
-                None,
-            ],
+            [-scipy.sparse.kron(off, each), None, scipy.sparse.vstack([each] * len(off)), None],
             [None, None, -every, None],
         ]
         rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
         more = np.zeros(rows.shape[0] - len(lower))
-        more[-1] = -forms.least_error * (1 + MARGIN)
-        more[sum(map(len, tops)) * outputs + count] = self.limit.most / self.scale
+        # Where reports are their own best guesses the error is the loss, and no table has more.
+        above, most = forms.least_error * (1 + MARGIN), self.limit.most
+        more[-1] = -max(min(above, most * UNDER), forms.least_error * UNDER)
+        more[sum(map(len, tops)) * outputs + count] = most / self.scale
         objective = np.zeros(rows.shape[1])
         objective[-1] = 1.0
         return (
@@ -275,7 +291,8 @@ class ExactDominance(LimitSolver, OneLp):
             )
         weights = np.maximum(guess, 0.0).reshape(-1, outputs)
         error_price = float(weights.sum(axis=0).min()) * (1 - 1e-12)
-        cost = cost - (self._off * problem.prior[:, None]) @ weights * (1 + 1e-11)
+        off = self._off[:, : len(weights)] * problem.prior[:, None]
+        cost = cost - off @ weights * (1 + 1e-11)
         edges = multipliers(-edge, self.exponent, outputs)
         least = dual_bound(problem, graph, edges, cost)
         given, back = loss_price * self.limit.most, error_price * forms.least_error
@@ -289,8 +306,9 @@ def dominate(
     problem: Problem,
     references: Table | Sequence[Table],
     *,
-    radii: Sequence[float] = (0.1, 0.2, 0.5),
+    radii: Sequence[float] = RADII,
     districts: npt.ArrayLike | None = None,
+    neighbours: int = 0,
     gap: float = 0.02,
     time_limit: float | None = None,
     progress: Report | None = None,
@@ -302,7 +320,10 @@ def dominate(
     References are tables over the problem's records, with or without a guarantee (what phones have
     today: `panda_mdp.methods.references`); of several, the least loss and gains and the largest
     error count, so that each is beaten. Measures are the right record, a place within each of
-    `radii` in the domain's unit, and the same for who knows one's public district, (K,) numbers.
+    `radii` in the domain's unit, and the same for who knows one's public district, (K,) numbers,
+    or has one of several priors, (J, K), the corners of all that people may have. With `neighbours`
+    also how often it is seen whether somebody is at a record or at one of so many nearest ones,
+    thought equally likely, for the record at which that is seen best.
 
     Guarantee: epsilon-mDP by audit; loss at most that of every reference. `details["dominates"]`
     holds t (`factor`), a rigorous bound below the t of every private table within the limits
@@ -321,9 +342,11 @@ def dominate(
         raise InfeasibleError(
             f"at epsilon {problem.epsilon:g} the least loss lies between {least:.6g} and "
             f"{first.loss:.6g} {problem.loss_unit}, and the references' is {most:.6g}; raise "
-            "epsilon, or compare with references that lose more"
+            "epsilon, or compare with references that lose more",
+            value=least,
+            limit=most,
         )
-    measures = measures_of(problem, others, radii, districts)
+    measures = measures_of(problem, others, radii, districts, neighbours)
     error = max(place_error(problem, other.matrix) for other in others)
     forms = Combined.about(problem, measures, error, first.matrix)
     limit = Limit(Objective("dominance", forms), first, most)
@@ -332,13 +355,13 @@ def dominate(
     solver = ExactDominance(limit, forms) if exact else Dominance(limit, trade_off)
     standing = certify(solver, replace(budget, iterations=work), progress)
     table = standing.certified
-    values = {measure.name: measure.value(table.matrix) for measure in measures}
+    gained = sorted((m.value(table.matrix), m.reference, m.name) for m in measures)
     reached = place_error(problem, table.matrix)
-    factor = max(values[measure.name] / measure.reference for measure in measures)
+    factor = max(value / theirs for value, theirs, _ in gained)
     facts = {
         "factor": factor,
         "bound": standing.bound,
-        "measures": {m.name: (values[m.name], m.reference) for m in measures},
+        "measures": {name: (value, theirs) for value, theirs, name in gained},
         "error": (reached, error),
         "loss": (table.loss, most),
         "holds": bool(
@@ -351,6 +374,57 @@ def dominate(
         stages=(*first.stages, ("dominance", sum(standing.seconds.values()))),
         details={**table.details, "dominates": facts},
     )
+
+
+def least_epsilon(
+    problem: Problem,
+    references: Table | Sequence[Table],
+    *,
+    radii: Sequence[float] = RADII,
+    districts: npt.ArrayLike | None = None,
+    within: float = 0.05,
+    gap: float = 0.005,
+    time_limit: float | None = None,
+) -> Mechanism:
+    """The table of `dominate` at the least epsilon at which it beats `references`.
+
+    What is private at an epsilon is so at a larger one, so t falls with epsilon: it is halved from
+    the problem's until no table was found, doubled until one was, and bisected until both ends
+    differ by a share `within`; `time_limit` is that of each table. `details["dominates"]` holds in
+    `none_at` the largest epsilon at which it is proved that no table does, or None: the least one
+    lies between that and the table's.
+    """
+    best: Mechanism | None = None
+    none_at, low, high, epsilon = None, 0.0, math.inf, problem.epsilon
+    for _ in range(SEARCHED):
+        try:
+            table = dominate(
+                problem.with_epsilon(epsilon),
+                references,
+                radii=radii,
+                districts=districts,
+                gap=gap,
+                time_limit=time_limit,
+            )
+            told = table.details["dominates"]
+            holds, refuted = told["holds"], told["bound"] > 1
+        except InfeasibleError as error:
+            holds, refuted = False, error.value > error.limit
+        if holds:
+            best, high = table, epsilon
+        else:
+            low = epsilon
+            none_at = epsilon if refuted else none_at
+        if low > 0 and high <= low * (1 + within):
+            break
+        epsilon = high / 2 if low == 0 else 2 * low if high == math.inf else math.sqrt(low * high)
+    if best is None:
+        raise InfeasibleError(
+            f"no epsilon up to {low:.6g} gave a table that beats the references; begin with a "
+            "larger epsilon, or compare with references that lose more"
+        )
+    facts = {**best.details["dominates"], "none_at": none_at}
+    return best.with_facts(details={**best.details, "dominates": facts})
 
 
 def check_references(problem: Problem, references: Sequence[Table]) -> None:
@@ -370,35 +444,55 @@ def measures_of(
     problem: Problem,
     references: Sequence[Table],
     radii: Sequence[float],
-    districts: npt.ArrayLike | None,
+    districts: npt.ArrayLike | None = None,
+    neighbours: int = 0,
 ) -> list[Measure]:
     """The ways to guess, with what each gains from the references at least."""
     names = {None: "right place"} | {radius: f"within {radius:g}" for radius in radii}
-    places = {"": np.ones(problem.size, dtype=bool)}
+    priors = {"": problem.prior}
     if districts is not None:
-        district = np.asarray(districts)
-        if district.shape != (problem.size,):
+        given = np.asarray(districts)
+        if given.shape[-1:] != (problem.size,) or given.ndim > 2 or not (given >= 0).all():
             raise MethodError(
-                f"districts has shape {district.shape}; give one number per record, "
-                f"({problem.size},)"
+                f"districts has shape {given.shape}; give one number >= 0 per record, "
+                f"({problem.size},), or priors, (J, {problem.size}), not negative"
             )
-        places |= {f", district {k}": district == k for k in np.unique(district)}
-    measures = []
+        known = {f", prior {j}": prior for j, prior in enumerate(np.atleast_2d(given))}
+        if given.ndim == 1:
+            inside = {f", district {k}": given == k for k in np.unique(given)}
+            known = {where: problem.prior * own for where, own in inside.items()}
+        priors |= {where: prior / prior.sum() for where, prior in known.items() if prior.any()}
+    groups: list[list[Measure]] = []
     for radius, name in names.items():
-        gain = guess_gain(problem, radius)
-        for where, inside in places.items():
-            known = float(problem.prior[inside].sum())
-            if known > 0:
-                own = scipy.sparse.csr_array(gain * (inside / known))
-                own = scipy.sparse.csr_array(own[np.flatnonzero(own.sum(axis=1))])
-                made = Measure(name + where, own, math.inf)
-                least = min(made.value(other.matrix) for other in references)
-                measures.append(replace(made, reference=least))
-    return measures
+        held = guess_sets(problem, radius)
+        for where, prior in priors.items():
+            gain = scipy.sparse.csr_array(held * prior)
+            gain = scipy.sparse.csr_array(gain[np.flatnonzero(gain.sum(axis=1))])
+            groups.append([Measure(name + where, gain, math.inf)])
+    if neighbours:
+        # One measure for each record; what counts is the largest of them.
+        each = np.arange(problem.size)
+        near = problem.domain.neighbours(neighbours)[0]
+        pairs = np.zeros((problem.size, 2, problem.size))
+        pairs[each, 0, each] = 0.5
+        pairs[each[:, None], 1, near] = 0.5 / neighbours
+        gains = map(scipy.sparse.csr_array, pairs)
+        groups.append([Measure("told from its neighbours", gain, math.inf) for gain in gains])
+    return [
+        replace(measure, reference=least)
+        for group in groups
+        for least in [min(max(m.value(o.matrix) for m in group) for o in references)]
+        for measure in group
+    ]
+
+
+def place_guesses(problem: Problem, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The best guess of the place after each output, wherever it lies, as points of the embedding,
+    and p(y) times how far off it is."""
+    best, _ = best_guesses(problem, matrix)
+    return refined_medians(problem.domain, problem.prior[:, None] * matrix, best)
 
 
 def place_error(problem: Problem, matrix: FloatArray) -> float:
-    """How far off the best guess of the place is, wherever it lies."""
-    best, _ = best_guesses(problem, matrix)
-    joint = problem.prior[:, None] * matrix
-    return float(refined_medians(problem.domain, joint, best)[1].sum())
+    """How far off the best guess of the place is."""
+    return float(place_guesses(problem, matrix)[1].sum())

@@ -319,7 +319,8 @@ def objective(
         return Objective(name, Gain(2.0, closeness), most, -1.0, unit)
     # Where a record counts for many guesses their weights must move together.
     stiffness = 2.0 if radius is None else 5.0
-    return Objective(name, Gain(stiffness, guess_gain(problem, radius)))
+    gain = scipy.sparse.csr_array(guess_sets(problem, radius) * problem.prior)
+    return Objective(name, Gain(stiffness, gain))
 
 
 def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArray) -> float:
@@ -329,8 +330,8 @@ def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArr
     return objective(problem, name, radius).forms.value(table)
 
 
-def guess_gain(problem: Problem, radius: float | None) -> scipy.sparse.csr_array:
-    """p_x for the records x that a guess at some place holds within a radius, wherever it lies
+def guess_sets(problem: Problem, radius: float | None) -> scipy.sparse.csr_array:
+    """1 for the records that a guess at some place holds within a radius, wherever it lies
     (`space/guesses.py`); for guesses at records where nothing lies between them, or too much. For
     one record each where it is None."""
     held = held_sets(problem.domain, radius or 0.0)
@@ -349,4 +350,4 @@ def guess_gain(problem: Problem, radius: float | None) -> scipy.sparse.csr_array
             f"guesses within {radius:g} hold {held.nnz:,} records in all; at most "
             f"{LARGEST_GAIN:,} are held"
         )
-    return scipy.sparse.csr_array(held * problem.prior)
+    return held
