@@ -32,7 +32,7 @@ from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
 from panda_mdp.cli.publish import publish, remove, witness
 from panda_mdp.cli.reproduce import reproduce
-from panda_mdp.cli.serve import invite, serve, token
+from panda_mdp.cli.serve import invite, quickstart, serve, token
 from panda_mdp.cli.signing import signing_app
 from panda_mdp.cli.solve import draw_map, prior, solve
 from panda_mdp.cli.verify import verify
@@ -55,7 +55,7 @@ app.add_typer(client_app, name="client")
 app.add_typer(signing_app, name="signing")
 for command in (
     *(attack, epsilon, estimate, explain, key, prior, solve),
-    *(panda, reproduce, publish, serve, token, invite, verify),
+    *(panda, reproduce, publish, quickstart, serve, token, invite, verify),
     *(backup, restore, doctor, remove, witness, words, sanitise),
 ):
     app.command()(command)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import secrets
 import signal
 import socket
+import subprocess
 import sys
+import webbrowser
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from panda_mdp.base.atomic import write_private
 from panda_mdp.base.packages import need
+from panda_mdp.cli.frame import working
 from panda_mdp.cli.options import FromOne, comma_separated, described, require
 from panda_mdp.errors import InvalidInputError
 
@@ -126,6 +132,83 @@ def serve(
             _initialise(store, own, new_key)
         store.set_value("operator", check_key(store, own, sheet, new_key).base64)
         _run(create_app(store, own, settings, sheet), host, port, proxy, settings)
+
+
+@described
+def quickstart(
+    folder: Annotated[Path, typer.Option()] = Path("panda-quickstart"), no_page: bool = False
+) -> None:
+    """A whole survey on this machine: server, table, one private report, and a first estimate.
+
+    Opens the page for a report of your own and serves until Ctrl-C. Everything is in one new
+    folder; whoever reports for the first time is made up, somewhere in a synthetic city.
+
+    Options:
+        folder DIR: New folder for database, keys, tokens and the made-up person's ledger.
+        no_page: Open no page, and end after the estimate.
+    """
+    need("fastapi", "a server", "server")
+    from panda_mdp.city.draw import SYNTHETIC, find_city
+    from panda_mdp.cli.publish import publish
+    from panda_mdp.loss import distance_loss
+    from panda_mdp.methods.optimal.optimal import optimal
+    from panda_mdp.problem import Problem
+    from panda_mdp.protocol.client.client import Client
+    from panda_mdp.protocol.client.wire import Wire
+    from panda_mdp.protocol.ledger.allowance import Allowance
+    from panda_mdp.protocol.messages.deployments import Estimate
+    from panda_mdp.protocol.messages.signing import SigningKey
+    from panda_mdp.protocol.server.auth import TokenBook
+    from panda_mdp.protocol.server.store.database import Store
+
+    require(not folder.exists(), f"{folder} is there already; give a new --folder")
+    folder.mkdir(parents=True)
+    with working("making a table of a synthetic city"):
+        domain = find_city(SYNTHETIC, 120, 0).domain(120, seed=0)
+        outputs = list(range(0, 120, 6))
+        problem = Problem(domain, outputs, distance_loss(domain, outputs), epsilon=4.0)
+        file = optimal(problem, gap=0.05).save(folder / "city.pmdp")
+    database = str(folder / "panda.db")
+    with Store.create(database) as store:
+        SigningKey.create(key_path(store, None))
+        admin, person, yours = (
+            TokenBook(store).make(role)[0].token for role in ("admin", "reporter", "reporter")
+        )
+    write_private(folder / "admin.token", admin.encode())
+    line = "from panda_mdp.cli import main; main()"
+    # A process of its own, as an operator starts it; it ends with this one.
+    server = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", line, *("serve", "--port", "0", "--no-access-log")],
+        env={**os.environ, "PANDA_MDP_DATABASE": database},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = server.stdout.readline().split()[-1] if server.stdout else ""
+        file_of = folder / "admin.token"
+        publish(url, file, "city", SYNTHETIC, purpose="a first look", token_file=file_of)
+        limits = Allowance(epsilon=4.0, period_epsilon=8.0)
+        with Client(url, person, folder / "person", limits) as client:
+            plan = client.plan("city")
+            made = client.report(plan, plan.record(secrets.randbelow(domain.size)))
+        typer.echo(
+            f"a private report was accepted: place {made.output}, epsilon {made.cost.epsilon:g}"
+        )
+        with closing(Wire(url, admin)) as wire:
+            found: Estimate = wire.get(Estimate, "deployments", "city", "estimate", own=True)
+        widest = max(zone.high - zone.low for zone in found.zones)
+        typer.echo(
+            f"estimate of {found.reports} report: {len(found.zones)} zones, limits up to "
+            f"{widest:.0%} wide; more reports make them narrower"
+        )
+        if not no_page:
+            page = f"{url}/#token={yours}"
+            typer.echo(f"your own report: {page}\nthe operator's page: {url}/operator")
+            webbrowser.open(page)
+            server.wait()
+    finally:
+        server.terminate()
+        server.wait()
 
 
 @described

@@ -436,14 +436,39 @@ def test_a_list_instead_of_the_map(browser: Browser, site: Site) -> None:
 
 def test_on_a_phone(browser: Browser, site: Site) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
-    with visit(browser, f"{site.url}/#token={site.token()}", **phone) as at:
-        at.ready()
-        box = at.page.locator("#canvas").bounding_box()
-        assert box is not None
-        at.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        at.page.wait_for_selector("#send:not([disabled])")
-        at.send()
+    questions = ["#here", "#spread-numbers", "#send"]
+
+    def asks(step: int) -> None:
+        assert [at.page.is_visible(q) for q in questions] == [k == step for k in range(3)]
+        assert at.page.is_visible("#token") == (step == 2)
         assert at.page.evaluate("document.documentElement.scrollWidth") <= 360
+        cut = """[...document.querySelectorAll("#spread-numbers strong")]
+          .filter((e) => e.scrollWidth > e.clientWidth).length"""
+        assert at.page.evaluate(cut) == 0
+        assert violations(at.page) == []
+
+    with visit(browser, site.url, **phone) as at:
+        at.ready()
+        position = at.page.locator("#here").bounding_box()
+        bar = at.page.locator("#action").bounding_box()
+        box = at.page.locator("#canvas").bounding_box()
+        assert box is not None and position is not None and bar is not None
+        assert position["y"] + position["height"] < bar["y"]
+        assert at.page.is_disabled("#next")
+        at.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        at.page.wait_for_selector("#next:not([disabled])")
+        asks(0)
+        at.page.click("#next")
+        asks(1)
+        assert at.page.inner_text("#step-title") == "What would it tell?"
+        at.page.click("#next")
+        at.page.wait_for_selector("#send:not([disabled])")
+        asks(2)
+        at.send(site.token())
+        assert at.page.inner_text("#step-title") == "It was reported"
+        assert at.page.text_content("#spread-title") == "What was reported"
+        assert at.page.is_visible("#canvas")
+        assert not at.page.is_visible("#token")
         small = at.page.evaluate(
             """[...document.querySelectorAll("button")]
               .filter((b) => b.offsetParent && Math.min(b.offsetWidth, b.offsetHeight) < 36)

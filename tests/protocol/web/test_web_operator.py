@@ -262,6 +262,13 @@ def test_on_a_phone(browser: Browser, site: Site) -> None:
     with visit(browser, f"{site.url}/operator", viewport={"width": 360, "height": 740}) as at:
         enter(at.page, site)
         assert at.page.evaluate("document.documentElement.scrollWidth") <= 360
+        tables = at.page.locator(".scroll:visible")
+        assert tables.count() >= 2
+        for table in tables.all():
+            assert table.evaluate("e => getComputedStyle(e).overflowX") == "auto"
+            last = table.locator("th").last
+            last.scroll_into_view_if_needed()
+            expect(last).to_be_in_viewport()
 
 
 def test_rounds_are_listed(browser: Browser, site: Site) -> None:

@@ -61,6 +61,7 @@ export class App {
   private wanted: [number, number] | null = null;
   /** What became of an invitation, until a place is picked. */
   private remark: { text: string; state: "" | "bad" } = { text: "", state: "" };
+  private step: views.Step = "place";
   /** Whether the table was replaced since the last visit and the person has not agreed yet. */
   private replaced: boolean;
 
@@ -97,6 +98,16 @@ export class App {
     await this.relabel();
     if (invited) await this.enrol(invited);
     await Promise.all([this.showStreets(), this.flush()]);
+    // What waits to be sent comes before the question of another place.
+    if (!by("retry").hidden && !this.picked) this.go("send");
+  }
+
+  /** One question at a time, where the screen is narrow; a wide one shows them all. */
+  private go(step: views.Step): void {
+    this.step = step;
+    void this.showAction();
+    by("panel").scrollTop = 0;
+    by("step-title").focus({ preventScroll: true });
   }
 
   /** Say everything again, in the language that was chosen. */
@@ -144,6 +155,8 @@ export class App {
     by("zoom-out").addEventListener("click", () => this.map.zoom(1 / 1.5));
     by("zoom-all").addEventListener("click", () => this.map.fit());
     by("send").addEventListener("click", () => void this.send());
+    by("next").addEventListener("click", () => this.go(this.step === "place" ? "told" : "send"));
+    by("back").addEventListener("click", () => this.go(this.step === "told" || this.picked?.release ? "place" : "told"));
     by("retry").addEventListener("click", () => void this.retry());
     by("token-form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -238,8 +251,7 @@ export class App {
     this.grow();
     const mean = this.showPicked(picked);
     await this.recall();
-    const narrow = matchMedia("(max-width: 820px)").matches;
-    by(narrow ? "spread" : "place-title").scrollIntoView({
+    by("place-title").scrollIntoView({
       behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth",
     });
     say(mean === null ? words().spreadLater : words().placeTaken(distanceWords(mean)));
@@ -508,11 +520,13 @@ export class App {
     send.textContent = between ? said.goOn : said.send;
     by("send-note").hidden = send.hidden;
     by("retry").hidden = !(mine || waiting.length);
+    views.showStep(this.step, picked !== null, done);
     by("token-form").hidden = !needsToken;
     if (this.tokens.value) by<HTMLInputElement>("token").value = "";
 
     if (done && picked) {
       const text = picked.output === null ? said.sentBefore : this.sentWords(picked, picked.output);
+      views.showReported(text, picked.shares !== null);
       views.showAction(text, "good");
     } else if (refusal && (refusal.bad || !mine)) {
       views.showAction(refusal.text, refusal.bad ? "bad" : "");

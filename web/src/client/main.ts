@@ -11,7 +11,7 @@ import { App } from "./app";
 import { openSession, trustedKey, usable } from "../core/session";
 import { limitsFrom } from "../core/statement";
 import { readLink, TokenBox } from "./token";
-import { grouped, showAlarm, showCheck } from "./views";
+import { grouped, showAlarm, showCheck, showStep } from "./views";
 
 let app: App | null = null;
 
@@ -31,6 +31,7 @@ function offerLanguages(): void {
     showOffline();
   });
   fillWords(document.documentElement);
+  showStep("place", false, false);
 }
 
 async function start(): Promise<void> {

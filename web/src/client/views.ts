@@ -175,6 +175,7 @@ export function showPlace(
 export function showSpread(plan: Plan, spread: Spread, itself: number, snapKm: number): void {
   const said = words();
   by("spread").hidden = by("spread-numbers").hidden = by("chart").hidden = false;
+  by("spread-title").textContent = said.spreadTitle;
   by("how-said").textContent = howWords(plan);
   // A point is none of the places that reports can name.
   by("itself-row").hidden = plan.kind === "everywhere";
@@ -189,6 +190,7 @@ export function showSpread(plan: Plan, spread: Spread, itself: number, snapKm: n
 /** Where rows come after Phase I there is nothing to show of a place before. */
 export function showLater(plan: Plan): void {
   by("spread").hidden = false;
+  by("spread-title").textContent = words().spreadTitle;
   by("spread-numbers").hidden = by("chart").hidden = true;
   by("how-said").textContent = howWords(plan);
   by("spread-said").textContent = words().spreadLater;
@@ -276,6 +278,27 @@ export function showBudget(
   const delta = by<HTMLInputElement>("limit-delta");
   if (document.activeElement !== delta) delta.value = String(allowance.period_delta ?? 0);
   by("advice").textContent = said.advice(advice, period, epsilonWords(advice * cost));
+}
+
+const STEPS = ["place", "told", "send"] as const;
+export type Step = (typeof STEPS)[number];
+
+/** The question that a narrow screen shows, and the way to the ones beside it. */
+export function showStep(step: Step, picked: boolean, done: boolean): void {
+  const said = words();
+  const ended = done && step === "send";
+  document.body.dataset.step = ended ? "done" : step;
+  by("step-count").textContent = said.stepOf(STEPS.indexOf(step) + 1, STEPS.length);
+  by("step-title").textContent = said.steps[ended ? "done" : step];
+  by("back").hidden = step === "place";
+  by("next").hidden = step === "send";
+  by<HTMLButtonElement>("next").disabled = !picked;
+}
+
+/** What was sent is said with the map; here is what it was drawn from. */
+export function showReported(text: string, known: boolean): void {
+  by("spread-title").textContent = words().spreadDone;
+  by("how-said").textContent = known ? words().spreadFrom : text;
 }
 
 export function showAction(text: string, state: "" | "good" | "bad" = ""): void {

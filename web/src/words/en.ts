@@ -77,7 +77,13 @@ export const en = {
   listedArea: (wind: string, km: string, count: string) => `${wind}, ${km} from the centre, ${count} places`,
   placeTaken: (km: string) => `Place taken. Reports would lie ${km} away on average.`,
 
+  steps: { place: "Where are you?", told: "What would it tell?", send: "Send it?", done: "It was reported" },
+  stepOf: (step: number, all: number) => `Step ${step} of ${all}`,
+  back: "Back",
+  next: "Next",
   spreadTitle: "What would be reported",
+  spreadDone: "What was reported",
+  spreadFrom: "It was drawn from the row of your place. Reports from there:",
   spreadItself: "of reports name your place itself",
   spreadHalf: "from your place at most, in half of all reports",
   spreadMost: "at most, in 9 of 10",

@@ -77,7 +77,13 @@ export const it: Words = {
   listedArea: (wind: string, km: string, count: string) => `${wind}, a ${km} dal centro, ${count} luoghi`,
   placeTaken: (km: string) => `Luogo preso. Le segnalazioni sarebbero in media a ${km}.`,
 
+  steps: { place: "Dove sei?", told: "Che cosa direbbe?", send: "Inviare?", done: "È stato segnalato" },
+  stepOf: (step: number, all: number) => `Passo ${step} di ${all}`,
+  back: "Indietro",
+  next: "Avanti",
   spreadTitle: "Che cosa verrebbe segnalato",
+  spreadDone: "Che cosa è stato segnalato",
+  spreadFrom: "È stato estratto dalla riga del tuo luogo. Le segnalazioni da lì:",
   spreadItself: "delle segnalazioni indica proprio il tuo luogo",
   spreadHalf: "al massimo dal tuo luogo, in metà delle segnalazioni",
   spreadMost: "al massimo, in 9 su 10",
