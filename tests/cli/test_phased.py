@@ -120,7 +120,8 @@ def test_perturb_shares_a_selection_within_a_person(folder: Path, tmp_path: Path
     rows = tmp_path / "rows.csv"
     lines = [f"{user},{place}" for user in "ab" for place in (3, 3, 9)]
     rows.write_text("user,place\n" + "\n".join(lines) + "\n")
-    options = ["--record", "place", "--person", "user", "-o", tmp_path / "out.csv"]
+    options = ["--record", "place", "--person", "user", "--column", "user=keep"]
+    options += ["-o", tmp_path / "out.csv"]
     done = call("perturb", folder / "panda.pmdp", rows, *options)
     assert done.exit_code == 0, done.output
     assert "once for each person, period and place" in " ".join(done.stdout.split())

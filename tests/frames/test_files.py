@@ -19,7 +19,9 @@ from panda_mdp.cli import app
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.frames.files import perturb_file
 from panda_mdp.frames.perturb import Columns, Perturber
+from panda_mdp.frames.recipe import Treatment
 
+KEPT = Treatment({"user": "keep"})
 KEY = pm.DrawKey(bytes(range(32)))
 FRAME = pd.DataFrame(
     {
@@ -62,7 +64,7 @@ def write(path: Path, frame: pd.DataFrame = FRAME) -> Path:
 @pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet"])
 def test_every_row_is_reported_and_the_rest_is_copied(suffix, keyed, expected, tmp_path):
     source, target = write(tmp_path / f"in{suffix}"), tmp_path / f"out{suffix}"
-    summary = perturb_file(keyed, source, target)
+    summary = perturb_file(keyed, source, target, treatment=KEPT)
     rows = rows_of(target)
     assert [list(row) for row in rows] == [["user", "code", "reported_lat", "reported_lon"]] * 5
     assert [row["code"] for row in rows] == FRAME["code"].tolist()
@@ -77,7 +79,7 @@ def test_many_batches_without_people(suffix, mechanism, tmp_path):
     source, target = write(tmp_path / f"in{suffix}", many), tmp_path / f"out{suffix}"
     perturber = Perturber(mechanism, Columns(), outside="drop")
     seen: list[int] = []
-    summary = perturb_file(perturber, source, target, progress=seen.append, rows=40)
+    summary = perturb_file(perturber, source, target, progress=seen.append, rows=40, treatment=KEPT)
     assert [int(row["n"]) for row in rows_of(target)] == [n for n in range(300) if n != 7]
     assert (summary.rows, summary.outside) == (300, 1) and seen[-1] == 300
 
@@ -93,7 +95,7 @@ def test_geoparquet_keeps_its_reference_system_and_drops_true_boxes(crs, keyed, 
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     frame.to_parquet(source, write_covering_bbox=True)
     assert {"bbox", "covering"} <= set(notes_of(source))
-    perturb_file(keyed, source, target)
+    perturb_file(keyed, source, target, treatment=KEPT)
     result = gpd.read_parquet(target)
     assert result.crs == frame.crs and list(result.columns) == ["user", "code", "geometry"]
     assert result.to_crs(4326).geometry.y.tolist() == pytest.approx(expected)
@@ -109,7 +111,8 @@ def test_what_goes_wrong_leaves_no_file_and_shows_no_value(keyed, mechanism, tmp
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 41.98765")
     for suffix in (".csv", ".ndjson", ".parquet"):
         with pytest.raises(FileFormatError) as caught:
-            perturb_file(keyed, tmp_path / f"bad{suffix}", tmp_path / f"out{suffix}")
+            out = tmp_path / f"out{suffix}"
+            perturb_file(keyed, tmp_path / f"bad{suffix}", out, treatment=KEPT)
         assert "98765" not in str(caught.value) and caught.value.__cause__ is None
         assert not (tmp_path / f"out{suffix}").exists()
     with pytest.raises(InvalidInputError, match="different formats"):
@@ -123,6 +126,42 @@ def test_what_goes_wrong_leaves_no_file_and_shows_no_value(keyed, mechanism, tmp
         perturb_file(keyed, bad, tmp_path / "out.csv")
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet"])
+def test_other_columns_are_spoken_of_in_every_kind_of_file(suffix, mechanism, tmp_path):
+    """A plain call of one place: nothing is written while a column is left unsaid."""
+    at = [f"2026-03-0{day}T10:2{day}" for day in range(1, 6)]
+    source = write(tmp_path / f"in{suffix}", FRAME.assign(drop_lat=FRAME["lat"], at=at))
+    target, plain = tmp_path / f"out{suffix}", Perturber(mechanism)
+    with pytest.raises(InvalidInputError, match="user looks like an id; drop_lat looks like coord"):
+        perturb_file(plain, source, target)
+    assert not target.exists()
+    said = Treatment({"user": "drop", "drop_lat": 1, "at": "day"})
+    perturb_file(plain, source, target, treatment=said)
+    rows = rows_of(target)
+    assert not any({"user", "lat", "lon"} & set(row) for row in rows)
+    assert [float(row["drop_lat"]) for row in rows] == [42.0] * 5
+    assert [row["at"] for row in rows] == [f"2026-03-0{day}T00:00" for day in range(1, 6)]
+
+
+def test_other_columns_of_points_are_treated(mechanism, tmp_path):
+    points = gpd.points_from_xy(FRAME["lon"], FRAME["lat"], crs=4326)
+    frame = gpd.GeoDataFrame(FRAME[["user", "code"]], geometry=points).assign(fare=range(5))
+    frame.to_parquet(tmp_path / "in.parquet")
+    files, plain = (tmp_path / "in.parquet", tmp_path / "out.parquet"), Perturber(mechanism)
+    with pytest.raises(InvalidInputError, match="fare looks like what determines a length"):
+        perturb_file(plain, *files, treatment=KEPT)
+    perturb_file(plain, *files, treatment=Treatment({"user": "drop", "fare": 2}))
+    result = gpd.read_parquet(files[1])
+    assert list(result.columns) == ["code", "fare", "geometry"]
+    assert result["fare"].tolist() == [0.0, 0.0, 2.0, 4.0, 4.0]
+
+
+def test_what_a_frame_keeps_beside_its_reports_is_said(mechanism):
+    summary = pm.FrameSummary()
+    pm.perturb(FRAME.assign(fare=1), mechanism, summary=summary)
+    assert "user looks like an id; fare looks like what determines a length" in str(summary)
+
+
 def call(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
     return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
 
@@ -132,6 +171,8 @@ def test_the_command_line_perturbs_files(mechanism, tmp_path):
     source = write(tmp_path / "in.csv")
     assert call("key", tmp_path / "k.key").exit_code == 0
     arguments = ["perturb", table, source, "--person", "user", "--key", tmp_path / "k.key"]
+    assert "user looks like an id" in call(*arguments, "-o", tmp_path / "one.csv").stderr
+    arguments += ["--column", "user=keep"]
     for name in ("one.csv", "two.csv"):
         result = call(*arguments, "-o", tmp_path / name)
         assert result.exit_code == 0, result.output

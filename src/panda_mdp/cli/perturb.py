@@ -98,7 +98,8 @@ def perturb(
         keep: Keep the true columns beside the reports.
         place LAT,LON: Columns of a place, once for each end of a trip; all are accounted together.
         column NAME=WAY: What becomes of another column: keep, drop, hour, day, week, month, or a
-            number to round to.
+            number to round to. A file is not written before each that looks like coordinates, a
+            time, an id or a length is spoken of.
         recipe FILE: Places, person, period and columns from a recipe (TOML).
         statement FILE: Also write one page of what was done and what it costs (Markdown).
         at_most NUMBER: Refuse a table with a larger epsilon.
@@ -153,7 +154,6 @@ def perturb(
         key=None if key is None else DrawKey.load(key),
         budget=budget if budget is not None else written.get("budget"),
     )
-    asked = bool(pairs or ways or recipe)
     treatment = Treatment(ways)
     with progress_console().status("drawing") as status:
         summary = perturb_file(
@@ -161,7 +161,7 @@ def perturb(
             rows,
             out,
             progress=lambda n: status.update(f"drawing: {n:,} rows"),
-            treatment=treatment if asked else None,
+            treatment=treatment,
         )
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
     if statement is not None:

@@ -190,6 +190,8 @@ class FrameSummary:
     """Independent draws of each person in each period, under names that only the key gives."""
     totals: dict[bytes, int] = field(default_factory=dict)
     """The same of each person over all periods."""
+    beside: str = ""
+    """Columns of a frame that stayed and may give places away, and what each looks like."""
 
     def __repr__(self) -> str:
         return "FrameSummary(<hidden>; print it)"
@@ -255,6 +257,7 @@ class FrameSummary:
                 f"{self.over_budget:,} rows held back: their person's budget was spent",
             ),
             (True, spent),
+            (self.beside, f"other columns stay as they are: {self.beside}"),
             (
                 self.phased,
                 f"Phase I was drawn {shared}; epsilon holds for each row except with probability "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from panda_mdp.table.mechanism import Release
 PLACE = ("reported_lat", "reported_lon")
 SAME_DEGREES = 1e-6
 """How far a reported place may be from an output's: a tenth of a metre, of text and rounding."""
-MOST_WINDOWS = 1000
+MOST_WINDOWS = 2000
 Columns = str | tuple[str, str]
 """A column of labels or indices, or two of degrees."""
 
@@ -54,21 +53,20 @@ def estimate(
     The limits hold whatever the truth is, as long as reports are independent draws: a person's rows
     that repeat a draw (a key) tell nothing new, so leave repeats out first.
     """
-    tally: Counter[tuple[Label, int]] = Counter()
-    for drawn, windows in _batches(reports, release, [columns], by):
-        keys, count = np.unique(np.stack([windows[0], drawn[0]]), axis=1, return_counts=True)
-        for (window, output), often in zip(keys.T.tolist(), count.tolist(), strict=True):
-            tally[windows[1][window], output] += often
-    names = sorted({window for window, _ in tally}, key=str) or ["all"]
-    if len(names) > MOST_WINDOWS:
-        raise InvalidInputError(
-            f"the column {by!r} has {len(names):,} different values; by= takes at most "
-            f"{MOST_WINDOWS:,}, such as hours or days"
-        )
-    counts = np.zeros((len(names), release.problem.outputs_count))
-    for (window, output), often in tally.items():
-        counts[names.index(window), output] += often
-    return estimate_counts(counts, release, zones, windows=names)
+    size, tally = release.problem.outputs_count, dict[Label, IntArray]()
+    for drawn, (window, names) in _batches(reports, release, [columns], by):
+        if len(names) + len(tally) > MOST_WINDOWS:
+            raise InvalidInputError(
+                f"the column {by!r} has over {MOST_WINDOWS // 2:,} different values; by= is for "
+                "hours or days"
+            )
+        flat = np.bincount(window * size + drawn[0], minlength=len(names) * size)
+        for name, seen in zip(names, flat.reshape(-1, size), strict=True):
+            if seen.any():
+                tally[name] = tally.get(name, 0) + seen
+    windows = sorted(tally, key=str) or ["all"]
+    counts = [tally.get(window, np.zeros(size)) for window in windows]
+    return estimate_counts(counts, release, zones, windows=windows)
 
 
 def estimate_flows(
@@ -188,7 +186,13 @@ def _columns_of(release: Release, reported: npt.NDArray[Any]) -> IntArray:
         place |= {name: y for y, name in enumerate(outputs.names)}
     if not place:
         place = {code: y for y, code in enumerate(outputs.codes.tolist())}
-    values, which = np.unique(reported[[_is_told(v) for v in reported]], return_inverse=True)
+    told = (
+        np.isfinite(reported)
+        if reported.dtype.kind in "iuf"
+        # Neither missing nor NaN nor empty.
+        else np.array([v is not None and v == v and v != "" for v in reported], np.bool_)  # noqa: PLR0124
+    )
+    values, which = np.unique(reported[told], return_inverse=True)
     try:
         known = np.array([place[value] for value in values.tolist()], dtype=np.int64)
     except KeyError:
@@ -196,10 +200,5 @@ def _columns_of(release: Release, reported: npt.NDArray[Any]) -> IntArray:
             "some reports are no outputs of this table; are they reports, and of this table?"
         ) from None
     drawn = np.full(len(reported), -1, dtype=np.int64)
-    drawn[np.array([_is_told(v) for v in reported], dtype=np.bool_)] = known[which.reshape(-1)]
+    drawn[told] = known[which.reshape(-1)]
     return drawn
-
-
-def _is_told(value: Any) -> bool:
-    """Whether there is a report: neither missing nor NaN nor empty."""
-    return value is not None and value == value and value != ""  # noqa: PLR0124 -- NaN

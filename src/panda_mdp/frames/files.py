@@ -26,7 +26,7 @@ from panda_mdp.base.packages import need
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.perturb import Perturber
-from panda_mdp.frames.recipe import Treatment
+from panda_mdp.frames.recipe import UNTREATED, Treatment
 
 ROWS = 1 << 18
 """Rows of a batch: a few tens of MB."""
@@ -36,6 +36,8 @@ CSV, LINES, PARQUET = (
     (".ndjson", ".jsonl"),
     (".parquet", ".geoparquet"),
 )
+OBJECT = "\0"
+"""The column of a line's whole object."""
 SAMPLE = 1 << 16
 """Bytes that separators, quotes and the encoding are told from."""
 SEPARATORS = ",;\t|"
@@ -55,11 +57,11 @@ def perturb_file(
     summary: FrameSummary | None = None,
     progress: Progress = lambda rows: None,
     rows: int = ROWS,
-    treatment: Treatment | None = None,
+    treatment: Treatment = UNTREATED,
 ) -> FrameSummary:
     """Perturb a file into another of the same format, in the memory of a few batches of `rows`.
 
-    With a `treatment` of the other columns, those that look telling must be spoken of.
+    The `treatment` must speak of every other column that looks telling, or nothing is written.
     """
     kind = _kind(source)
     if _kind(target) is not kind:
@@ -75,16 +77,20 @@ def perturb_file(
         with atomic_file(target) as raw:
             if kind is PARQUET and _is_of_points(perturber, source):
                 geopandas = need("geopandas", "perturbing GeoParquet", "geo")
-                perturber.frame(geopandas.read_parquet(source), tally).to_parquet(raw)
+                frame = geopandas.read_parquet(source)
+                treatment.check(list(frame.columns), [frame.geometry.name])
+                made = perturber.frame(frame, tally)
+                others = [name for name in made.columns if name in treatment.columns]
+                table = pyarrow.Table.from_pandas(made[others], preserve_index=False)
+                coarse = treatment.apply(table).to_pandas().set_index(made.index)
+                gone = [name for name in others if name not in coarse]
+                made.drop(columns=gone).assign(**coarse).to_parquet(raw)
                 return tally
-            batches, finish, writer_of = run(perturber, source, rows)
-            stream_of = _stream(perturber, batches, tally, progress)
-            if treatment is not None:
-                if kind is LINES:
-                    raise InvalidInputError("columns of NDJSON are not treated; use CSV or Parquet")
+            if kind is not LINES:
                 treatment.check(_names_of(source), perturber.columns.true)
-                stream_of = _treated(stream_of, treatment)
-            made = map(finish, stream_of)
+            batches, finish, writer_of = run(perturber, source, rows, treatment)
+            stream_of = _stream(perturber, batches, tally, progress)
+            made = map(finish, _treated(stream_of, treatment))
             if writer_of is None:
                 with _zipped(target, raw) as stream:
                     stream.writelines(made)
@@ -217,7 +223,7 @@ class TextForm(NamedTuple):
         return out.getvalue().encode("utf-16-le" if self.encoding == "utf-16" else self.encoding)
 
 
-def _csv(perturber: Perturber, source: Path, rows: int) -> Format:
+def _csv(perturber: Perturber, source: Path, rows: int, _: Treatment) -> Format:
     form, written = TextForm.of(source), [0]
     numeric = [] if perturber.columns.record is not None else perturber.columns.true
     if perturber.columns.record is not None and perturber.sampler.domain.labels is None:
@@ -230,7 +236,7 @@ def _csv(perturber: Perturber, source: Path, rows: int) -> Format:
     return form.batches(source, rows, numeric), finish, None
 
 
-def _parquet(perturber: Perturber, source: Path, rows: int) -> Format:
+def _parquet(perturber: Perturber, source: Path, rows: int, _: Treatment) -> Format:
     from pyarrow import parquet
 
     # What is buffered ahead stays until the end: memory would grow with the file.
@@ -247,26 +253,30 @@ def _is_of_points(perturber: Perturber, source: Path) -> bool:
     return b"geo" in (schema.metadata or {}) and not placed
 
 
-def _lines(perturber: Perturber, source: Path, rows: int) -> Format:
+def _lines(perturber: Perturber, source: Path, rows: int, treatment: Treatment) -> Format:
     """Objects, one per line; only the columns that are asked for become a table beside them."""
     import pyarrow
 
-    columns = perturber.columns
+    columns, ways = perturber.columns, treatment.columns
+    gone = {*columns.dropped, *(name for name, way in ways.items() if way == "drop")}
 
     def read() -> Iterator[Any]:
-        with source.open("rb") as raw:
-            while lines := list(islice(raw, rows // 4)):
-                lines = [line for line in lines if line.strip()]
-                objects = [_object(line, source.name) for line in lines]
-                named = {name: [row.get(name) for row in objects] for name in columns.read}
-                yield pyarrow.RecordBatch.from_pydict({**named, "\0": lines})
+        for objects in _objects(source, rows):
+            names = {name: None for row in objects for name in row}
+            treatment.check([*names, *ways], columns.true)
+            named = {n: [row.get(n) for row in objects] for n in {*columns.read, *ways} - {OBJECT}}
+            yield pyarrow.RecordBatch.from_pydict({**named, OBJECT: list(map(json.dumps, objects))})
 
     def written(batch: Any) -> bytes:
         lines = []
         for drawn in batch.to_pylist():
-            row = json.loads(drawn["\0"])
-            row |= {name: value for name, value in drawn.items() if name.startswith("reported")}
-            kept = {name: value for name, value in row.items() if name not in columns.dropped}
+            row = json.loads(drawn[OBJECT])
+            row |= {
+                name: value
+                for name, value in drawn.items()
+                if name.startswith("reported") or (name in row and ways.get(name, "keep") != "keep")
+            }
+            kept = {name: value for name, value in row.items() if name not in gone}
             lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
         return "".join(lines).encode()
 
@@ -277,14 +287,17 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-def _object(line: bytes, name: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        row = None
-    if not isinstance(row, dict):
-        raise FileFormatError(f"{name} holds a line that is no JSON object")
-    return row
+def _objects(source: Path, rows: int) -> Iterator[list[dict[str, Any]]]:
+    """The objects of a file of lines, some at a time."""
+    with source.open("rb") as raw:
+        while lines := list(islice(raw, rows // 4)):
+            try:
+                objects = [json.loads(line) for line in lines if line.strip()]
+            except ValueError:
+                objects = [None]
+            if not all(isinstance(row, dict) for row in objects):
+                raise FileFormatError(f"{source.name} holds a line that is no JSON object")
+            yield objects
 
 
 def _stream(
@@ -326,7 +339,7 @@ def read_columns(source: Path, names: list[str], rows: int = ROWS) -> Iterator[A
 
         batches = parquet.ParquetFile(source, pre_buffer=False).iter_batches(rows)
     else:
-        batches = _line_batches(source, rows)
+        batches = map(pyarrow.RecordBatch.from_pylist, _objects(source, rows))
     for batch in batches:
         kept = [name for name in batch.schema.names if _told(name, names)]
         yield pyarrow.Table.from_batches([batch]).select(kept)
@@ -334,12 +347,3 @@ def read_columns(source: Path, names: list[str], rows: int = ROWS) -> Iterator[A
 
 def _told(name: str, names: list[str]) -> bool:
     return name in names or name.startswith("reported")
-
-
-def _line_batches(source: Path, rows: int) -> Iterator[Any]:
-    import pyarrow
-
-    with source.open("rb") as raw:
-        while lines := list(islice(raw, rows // 4)):
-            objects = [_object(line, source.name) for line in lines if line.strip()]
-            yield pyarrow.RecordBatch.from_pylist(objects)

@@ -14,6 +14,7 @@ from panda_mdp.base.packages import need
 from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
 from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, FrameSummary, Sampler, people_of
 from panda_mdp.frames.key import DrawKey
+from panda_mdp.frames.recipe import classify
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.snapping import check_limit
 from panda_mdp.table.mechanism import Mechanism
@@ -186,6 +187,8 @@ class Perturber:
                 "PyArrow, DuckDB or Spark, or columns by mechanism.sample(records)"
             ) from error
         drawer.summary.refuse_none()
+        names = narwhals_of().from_native(frame).columns
+        drawer.summary.beside = classify([n for n in names if n not in self.columns.true])
         return result
 
     def batches(self, batches: Any, summary: FrameSummary | None = None) -> Iterator[Any]:

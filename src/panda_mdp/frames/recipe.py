@@ -19,7 +19,9 @@ from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.privacy.guarantee import Guarantee
 
 KINDS = {
-    "coordinates": re.compile(r"lat|lon|lng|coord|geom|geohash|h3|\bx\b|\by\b|address|street|zip"),
+    "coordinates": re.compile(
+        r"lat|lon|lng|coord|geo|h3|(\b|_)[xy]\d*(\b|_)|address|street|zip|post|location|tract|station"
+    ),
     "a time": re.compile(r"time|date|hour|minute|stamp|\bat\b|_ts\b"),
     "an id": re.compile(
         r"id\b|_id|user|person|passenger_?name|medallion|licen[cs]e|plate|phone|mail"
@@ -33,19 +35,19 @@ STEPS = ("hour", "day", "week", "month")
 WAYS = f"keep, drop, {', '.join(STEPS)} (of a time) or a number to round to"
 
 
-def classify(names: Sequence[str]) -> dict[str, str]:
-    """Columns that may give a place away, and what each looks like.
+def classify(names: Sequence[str]) -> str:
+    """Columns that may give a place away, and what each looks like; empty where none does.
 
     >>> classify(["pickup_datetime", "colour", "fare_amount"])
-    {'pickup_datetime': 'a time', 'fare_amount': 'what determines a length'}
+    'pickup_datetime looks like a time; fare_amount looks like what determines a length'
     """
-    found = {}
+    found = []
     for name in names:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
         kind = next((kind for kind, look in KINDS.items() if look.search(words)), None)
         if kind is not None:
-            found[name] = kind
-    return found
+            found.append(f"{name} looks like {kind}")
+    return "; ".join(found)
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,9 @@ class Treatment:
             raise InvalidInputError(f"there is no column {missing[0]!r}; it has {', '.join(names)}")
         others = [name for name in names if name not in true and name not in self.columns]
         if telling := classify(others):
-            listed = "; ".join(f"{name} looks like {kind}" for name, kind in telling.items())
             raise InvalidInputError(
-                f"nothing is written before each is spoken of: {listed}. Say for each what becomes "
-                f"of it: --column NAME=WAY, or [columns] of a recipe; a way is {WAYS}"
+                f"nothing is written before each is spoken of: {telling}. Say for each what "
+                f"becomes of it: --column NAME=WAY, or [columns] of a recipe; a way is {WAYS}"
             )
 
     def apply(self, frame: Any) -> Any:
@@ -101,6 +102,10 @@ class Treatment:
                 ) from None
             frame = frame.set_column(place, name, coarse)
         return frame
+
+
+UNTREATED = Treatment()
+"""Every column stays: for rows where none looks telling."""
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

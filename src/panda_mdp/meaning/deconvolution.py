@@ -8,7 +8,9 @@ on how many people reported.
 *Shares.* f maximises sum_y c_y log (Z^T f)_y + weight sum_x pi_x log f_x, c the shares of the
 reports and pi uniform: `weight` n reports are added that are spread evenly. The dual over
 nu_y = c_y / q_y is smooth, f_x = weight pi_x / (1 + weight - (Z nu)_x), and the weight is the one
-that predicts held-out reports best.
+that predicts held-out reports best. Where a table has fewer outputs than records, shares that
+explain the same reports are many; so f may also be a mixture of bumps of one width, which is fitted
+alike with the bumps' rows for Z's, if held-out reports are predicted better that way.
 
 *Limits.* For a zone's indicator a, weights w with Z w <= a have sum_y q_y w_y = f^T Z w <= a^T f
 for **every** f: their mean over the reports lies, but for chance, below the zone's share, and that
@@ -18,7 +20,7 @@ the reports, so nothing is optimised on the data that it is then tested with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -28,6 +30,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.space.domain import Domain
 
 CONFIDENCE = 0.95
 CHANCE = 0.5
@@ -35,6 +38,8 @@ CHANCE = 0.5
 STRONGEST, RATIO, PATIENCE = 10.0, 10**-0.5, 3
 """Penalties that are tried: from this weight down, until so many in a row predicted worse."""
 MOST_NEWTON = 60
+BUMP_ENTRIES = 1 << 21
+"""Of the bumps of one width: fewer centres where there are many records."""
 RIDGES = 10.0 ** np.arange(-4.0, 8.0)
 PENALTIES, PROGRAM_STEPS = (2.0, 6.0, 20.0), 300
 NEGLIGIBLE = 0.1
@@ -44,109 +49,104 @@ LARGEST_RATIO = 4.0
 """Standard deviations from an end of 0 to 1 beyond which the end does not matter."""
 
 
-class Newton(NamedTuple):
-    """A step of Newton's method and how much it promises."""
-
-    step: FloatArray
-    decrease: float
-
-
-def _newton(gradient: FloatArray, hessian: FloatArray) -> Newton:
-    hessian[np.diag_indices(len(hessian))] += 1e-13 * np.trace(hessian) / len(hessian)
-    step = -cho_solve(cho_factor(hessian, check_finite=False), gradient, check_finite=False)
-    return Newton(step, float(-gradient @ step))
-
-
-def _descend(value: Callable[[float], float], newton: Newton, longest: float) -> float:
-    """How far to go along a step: as far as promised, within what stays feasible."""
-    length, start = min(1.0, 0.98 * longest), value(0.0)
-    while length > 1e-10 and not value(length) <= start - 0.1 * length * newton.decrease:
-        length /= 2
-    return length
-
-
-def _until_zero(values: FloatArray, change: FloatArray) -> float:
-    """How far numbers may go along a change until one of them is zero."""
-    falling = change < 0
-    return float((values[falling] / -change[falling]).min(initial=np.inf))
-
-
 def _penalised(
     channel: FloatArray, seen: FloatArray, weight: float, prices: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Shares of records at one weight, and the prices nu that lead to them, from given ones."""
-    even = 1.0 / len(channel)
+    even, count = weight / len(channel), len(seen)
     prices = prices * min(1.0, (1 + 0.5 * weight) / float((channel @ prices).max()))
-    slack = 1 + weight - channel @ prices
+    # Newton's method on minus the sum of logarithms of prices and of what they leave of 1 + weight.
+    parts = np.concatenate([seen, np.full(len(channel), even)])
     for _ in range(MOST_NEWTON):
-        shares = weight * even / slack
-        hessian = (channel * (shares / slack)[:, None]).T @ channel
-        hessian[np.diag_indices(len(seen))] += seen / prices**2
-        newton = _newton(shares @ channel - seen / prices, hessian)
-        if newton.decrease < 1e-10:
-            break
-        change, at, left = -channel @ newton.step, prices, slack
-
-        def value(length: float) -> float:
-            nu, s = at + length * newton.step, left + length * change  # noqa: B023
-            return float(-seen @ np.log(nu) - weight * even * np.log(s).sum())
-
-        longest = min(_until_zero(slack, change), _until_zero(prices, newton.step))
-        prices = prices + _descend(value, newton, longest) * newton.step
         slack = 1 + weight - channel @ prices
-    shares = weight * even / slack
+        shares = even / slack
+        hessian = (channel * (shares / slack)[:, None]).T @ channel
+        hessian[np.diag_indices(count)] += seen / prices**2 + 1e-13 * np.trace(hessian) / count
+        gradient = shares @ channel - seen / prices
+        step = -cho_solve(cho_factor(hessian, check_finite=False), gradient, check_finite=False)
+        promised = float(-gradient @ step)
+        if promised < 1e-10:
+            break
+        values = np.concatenate([prices, slack])
+        change = np.concatenate([step, -channel @ step])
+        falling = change < 0
+        length = min(1.0, 0.98 * float((values[falling] / -change[falling]).min(initial=np.inf)))
+        while length > 1e-10 and not (
+            parts @ np.log1p(length * change / values) >= 0.1 * length * promised
+        ):
+            length /= 2
+        prices = prices + length * step
     return shares / shares.sum(), prices
 
 
-def fit_shares(
-    channel: FloatArray, counts: FloatArray, weight: float | None = None
-) -> tuple[FloatArray, float]:
-    """Shares of K records from the reports of p groups, and the weight of the penalty.
-
-    Without `weight` a half of the reports, drawn with a fixed seed, is predicted from the other.
-    """
-    if not counts[channel.max(axis=0) > 0].sum() > 0:
-        return np.full(len(channel), 1.0 / len(channel)), STRONGEST
-    if weight is None:
-        weight = _held_out_weight(channel, counts)
-    shares, _ = _path(channel, counts, weight)[-1]
-    return shares, weight
-
-
 def _path(
-    channel: FloatArray,
-    counts: FloatArray,
-    least: float,
-    judge: Callable[[FloatArray], bool] = bool,
-) -> list[tuple[FloatArray, float]]:
-    """Shares along falling weights, down to the least one or until `judge` has seen enough."""
-    # What no record can have reported tells nothing about records: it was made up.
-    occurs = (counts > 0) & (channel.max(axis=0) > 0)
-    counts = np.where(occurs, counts, 0.0)
+    channel: FloatArray, counts: FloatArray, least: float
+) -> Iterator[tuple[FloatArray, float]]:
+    """Shares along falling weights, down to the least one."""
+    occurs = counts > 0
     seen, part = counts[occurs] / counts.sum(), np.ascontiguousarray(channel[:, occurs])
-    prices, weight, found = np.ones(len(seen)), max(STRONGEST, least), []
+    prices, weight = np.ones(len(seen)), max(STRONGEST, least)
     while True:
         shares, prices = _penalised(part, seen, weight, prices)
-        found.append((shares, weight))
-        if weight <= least or (judge is not bool and judge(shares)):
-            return found
+        yield shares, weight
+        if weight <= least:
+            return
         weight = max(least, weight * RATIO)
 
 
-def _held_out_weight(channel: FloatArray, counts: FloatArray) -> float:
-    whole = np.round(counts).astype(np.int64)
-    half = np.random.default_rng(0).binomial(whole, 0.5).astype(np.float64)
+def fit_shares(
+    channel: FloatArray,
+    counts: FloatArray,
+    weight: float | None = None,
+    bumps: Sequence[FloatArray] = (),
+) -> tuple[FloatArray, float]:
+    """Shares of K records from the reports of p groups, and the weight of the penalty.
+
+    Without `weight` a half of the reports, drawn with a fixed seed, is predicted from the other, by
+    records alone and by mixtures of the rows of each of the `bumps`, (centres, K) each.
+    """
+    # What no record can have reported tells nothing about records: it was made up.
+    counts = np.where(channel.max(axis=0) > 0, counts, 0.0)
+    if not counts.any():
+        return np.full(len(channel), 1.0 / len(channel)), STRONGEST
+    bump = None
+    if weight is None:
+        weight, bump = _best_predictor(channel, counts, bumps)
+    *_, (shares, _) = _path(channel if bump is None else bump @ channel, counts, weight)
+    return shares if bump is None else shares @ bump, weight
+
+
+def _best_predictor(
+    channel: FloatArray, counts: FloatArray, bumps: Sequence[FloatArray]
+) -> tuple[float, FloatArray | None]:
+    """The weight, and the bumps if any, that tell one half of the reports best from the other."""
+    half = np.random.default_rng(0).binomial(np.round(counts).astype(np.int64), 0.5).astype(float)
     rest = np.maximum(counts - half, 0.0)
-    if not (half.sum() and rest.sum()):
-        return STRONGEST
-    told, scores = (rest > 0) & (channel.max(axis=0) > 0), []
+    told, best = rest > 0, (-np.inf, STRONGEST, None)
+    for bump in (None, *bumps) if half.any() and told.any() else ():
+        blurred = channel if bump is None else bump @ channel
+        scores: list[float] = []
+        for shares, weight in _path(blurred, half, 0.01 / float(counts.sum())):
+            scores.append(float(rest[told] @ np.log(shares @ blurred[:, told])))
+            if scores[-1] > best[0]:
+                best = scores[-1], weight, bump
+            if len(scores) > PATIENCE + int(np.argmax(scores)):
+                break
+    return best[1:]
 
-    def judge(shares: FloatArray) -> bool:
-        scores.append(float(rest[told] @ np.log(shares @ channel[:, told])))
-        return len(scores) - 1 - int(np.argmax(scores)) >= PATIENCE
 
-    path = _path(channel, half, 0.01 / float(counts.sum()), judge)
-    return path[int(np.argmax(scores))][1]
+def bumps_of(domain: Domain) -> list[FloatArray]:
+    """Spreads exp(-d^2 / (2 width^2)) around some records, (centres, K), of widths from what
+    neighbours are apart to half of the domain."""
+    count = min(domain.size, max(2, BUMP_ENTRIES // domain.size))
+    centres = np.sort(np.random.default_rng(0).choice(domain.size, count, replace=False))
+    apart = domain.distances(centres, None)
+    found, width = [], 0.5 * float(np.median(np.sort(apart[:, centres], axis=1)[:, 1]))
+    while width < 0.5 * apart.max():
+        near = np.exp(-np.square(apart / width) / 2)
+        found.append(near / near.sum(axis=1, keepdims=True))
+        width *= 2**0.5
+    return found
 
 
 class Bounds(NamedTuple):

@@ -22,6 +22,7 @@ from panda_mdp.meaning.deconvolution import (
     CONFIDENCE,
     Moments,
     bounding_weights,
+    bumps_of,
     fit_shares,
     limits,
 )
@@ -247,7 +248,7 @@ def _records_within(places: Places, domain: Domain) -> dict[Label, IntArray]:
 
 
 def estimate_groups(
-    rows: FloatArray, counts: FloatArray, zones: FloatArray
+    rows: FloatArray, counts: FloatArray, zones: FloatArray, bumps: Sequence[FloatArray] = ()
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
     """Share, low, high and unplaced of (windows, zones), and shares of (windows, records).
 
@@ -259,21 +260,17 @@ def estimate_groups(
     squares = [(rows @ weights, rows @ weights**2) for weights in bounds]
     found: list[tuple[FloatArray, ...]] = []
     for seen, reports in zip(counts, total.tolist(), strict=True):
-        records, _ = fit_shares(rows, seen)
-        inside = records[:, None] * zones
-        outside = records[:, None] * (1 - zones)
-        inside /= np.maximum(inside.sum(axis=0), 1e-300)
-        outside /= np.maximum(outside.sum(axis=0), 1e-300)
+        records, _ = fit_shares(rows, seen, bumps=bumps)
+        sides = [_inside(records, part) for part in (zones, 1 - zones)]
         moments = [
-            Moments(*((part * values).sum(axis=0) for values in pair for part in (inside, outside)))
+            Moments(*((part * values).sum(axis=0) for values in pair for part in sides))
             for pair in squares
         ]
+        low, high = np.zeros(zones.shape[1]), np.ones(zones.shape[1])
         if reports:
             means = [seen @ weights / reports for weights in bounds]
             low, high = limits(means[0], means[1], (moments[0], moments[1]), reports)
-            high = np.maximum(low, high)
-        else:
-            low, high = np.zeros(zones.shape[1]), np.ones(zones.shape[1])
+        high = np.maximum(low, high)
         share = np.clip(records @ zones, low, high)
         found.append((share, low, high, np.clip(records @ spread, 0, 1), records))
     share, low, high, unplaced, every = (np.stack(part) for part in zip(*found, strict=True))
@@ -303,7 +300,7 @@ def estimate_counts(
     names, matrix = zone_matrix(zones, release.problem.domain)
     channel = Channel.of(release, matrix)
     share, low, high, unplaced, records = estimate_groups(
-        channel.rows, channel.counts(seen), matrix
+        channel.rows, channel.counts(seen), matrix, bumps_of(release.problem.domain)
     )
     raw = seen @ matrix[channel.home] / np.maximum(seen.sum(axis=1), 1)[:, None]
     reports = seen.sum(axis=1)
@@ -334,7 +331,8 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     total = max(float(seen.sum()), 1.0)
     homes = matrix[channel.home]
     raw = homes.T @ (pairs.tocsr() @ homes) / total
-    ends = [fit_shares(rows, seen.sum(axis=axis))[0] for axis in (1, 0)]
+    bumps = bumps_of(release.problem.domain)
+    ends = [fit_shares(rows, seen.sum(axis=axis), bumps=bumps)[0] for axis in (1, 0)]
     bounds = bounding_weights(rows, matrix, total)
     low_weights, high_weights = bounds
     above = high_weights.T @ seen @ high_weights / total

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.meaning.deconvolution import fit_shares
+from panda_mdp.meaning.deconvolution import bumps_of, fit_shares
 from panda_mdp.meaning.estimate import Channel, estimate_groups, zone_matrix
 from panda_mdp.panda.file import decode
 from panda_mdp.panda.law import AnchorLaw, surrogates
@@ -59,7 +59,8 @@ def estimate_tables(files: Mapping[int, bytes], rows: Rows) -> Estimate:
         parts.append(share * channel.rows)
         grouped.append(channel.counts(counts[version][None, :]))
         raw += counts[version] @ zones[channel.home] / people
-    found = estimate_groups(np.concatenate(parts, axis=1), np.concatenate(grouped, axis=1), zones)
+    joined = (np.concatenate(part, axis=1) for part in (parts, grouped))
+    found = estimate_groups(*joined, zones, bumps_of(domain))
     share, low, high, unplaced, records = (part[0] for part in found)
     return _message(records, zones, (raw, share, low, high), unplaced <= 0.5 * high, rows)
 
