@@ -116,3 +116,24 @@ def test_a_table_of_least_loss_says_what_that_costs():
     said = pm.explain(plain, 1, against=other).text
     hits = [100 * pm.attack(table).hit_by_record[1] for table in (plain, other)]
     assert "your place exactly: {:.1f}, {:.1f}.".format(*hits) in said
+
+
+def test_words_are_called_words_with_what_is_kept_and_left_open() -> None:
+    domain = pm.Domain.from_vectors([[0.0], [1.0], [5.0]]).with_labels(["cat", "dog", "car"])
+    problem = pm.Problem(domain, [2, 0, 1], domain.distances(None, [2, 0, 1]), epsilon=2.0)
+    table = pm.exponential(problem)
+    rows = table.matrix[:, [1, 2, 0]]
+    kept = np.diag(rows)
+    said = pm.explain(table, record=0).text
+    assert f"Words are kept {round(100 * kept.mean())} times in 100" in said
+    assert f"kept most {100 * kept.max():.0f} times in 100" in said
+    left = sorted((column >= 0.01 * column.max()).sum() for column in rows.T)
+    assert f"leaves {left[1]} words open in the median and {left[0]} at least" in said
+    assert f"most often as cat ({round(100 * rows[0, 0])} times in 100), dog (" in said
+    assert "two words" in said and "record" not in said.replace("records", "").split("prior")[0]
+    choice = pm.choose_epsilon(problem, within=1.0, odds=4)
+    assert choice.reason.startswith("words within 1 unit")
+    assert "Words are kept" in choice.text
+    places = pm.Domain.from_points([41.9, 41.91], [12.5, 12.51]).with_labels(["a", "b"])
+    where = pm.exponential(pm.Problem(places, [0, 1], places.distances(), 1.0))
+    assert "Words are kept" not in pm.explain(where).text

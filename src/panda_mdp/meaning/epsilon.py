@@ -15,7 +15,13 @@ from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_displacement
 from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.meaning.attack import attack
-from panda_mdp.meaning.words import distance_words, guess_between_two, guess_words
+from panda_mdp.meaning.words import (
+    distance_words,
+    guess_between_two,
+    guess_words,
+    noun_of,
+    word_lines,
+)
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.optimal.optimal import optimal
@@ -74,6 +80,10 @@ class Choice:
     """The attacker's error without any report: no epsilon protects more."""
     unit: str
     loss_unit: str
+    noun: str = "record"
+    """What a record is."""
+    words: tuple[str, ...] = ()
+    """What the chosen table does to words, where records are words."""
 
     def __repr__(self) -> str:
         return f"Choice(epsilon {self.epsilon:.4g} {per(self.unit)}: {self.reason}; {self.verdict})"
@@ -88,8 +98,8 @@ class Choice:
         if point.loss >= WORTHLESS * constant:
             return (
                 "so small that the report is worthless: it loses "
-                f"{amount(f'{point.loss:.4g}', self.loss_unit)} and always reporting one place "
-                f"loses {constant:.4g}"
+                f"{amount(f'{point.loss:.4g}', self.loss_unit)} and always reporting one "
+                f"{self.noun} loses {constant:.4g}"
             )
         if point.error <= BARE * self.prior_error:
             return (
@@ -113,11 +123,12 @@ class Choice:
         lines = [
             f"Epsilon {self.epsilon:.4g} {per(self.unit)}: {self.reason}.",
             f"It is {self.verdict}.",
-            f"Two records {far(distance)} from each other: a guess between them is "
+            f"Two {self.noun}s {far(distance)} from each other: a guess between them is "
             f"right at most {guess_words(guess)}.",
             f"The best attacker is off by {far(self.chosen.error)} on average (without a "
-            f"report {far(self.prior_error)}) and names the right record "
+            f"report {far(self.prior_error)}) and names the right {self.noun} "
             f"{guess_words(self.chosen.vulnerability)}.",
+            *self.words,
             "",
             f"epsilon [{inverse(self.unit)}]  optimal loss  proven bound  exponential  "
             "Laplace+remap  attacker off",
@@ -172,9 +183,8 @@ def choose_epsilon(
     if within is not None and odds is not None:
         epsilon = float(np.log(odds) / within)
         reason = (
-            f"{'places' if problem.domain.geographic else 'records'} within "
-            f"{distance_words(within, unit)} are told from each other with odds of at most "
-            f"{odds:g} to 1"
+            f"{noun_of(problem.domain)}s within {distance_words(within, unit)} are told from each "
+            f"other with odds of at most {odds:g} to 1"
         )
     elif loss is not None:
         epsilon = _bisect(problem, "loss", lambda table: table.loss <= loss)
@@ -184,17 +194,19 @@ def choose_epsilon(
         epsilon = _bisect(problem, "error", lambda table: attack(table).error >= least)
         reason = f"the largest at which the best attacker is off by {distance_words(least, unit)}"
     seen = [_point(problem.with_epsilon(factor * epsilon)) for factor in AROUND]
-    chosen, prior_error = seen[AROUND.index(1.0)]
+    chosen, table, prior_error = seen[AROUND.index(1.0)]
     return Choice(
         epsilon=epsilon,
         reason=reason,
-        curve=tuple(point for point, _ in seen),
+        curve=tuple(point for point, *_ in seen),
         chosen=chosen,
         constant_loss=float(problem.mean_loss.min()),
         free_loss=float(problem.prior @ problem.loss.min(axis=1)),
         prior_error=prior_error,
         unit=unit,
         loss_unit=loss_unit,
+        noun=noun_of(problem.domain),
+        words=tuple(word_lines(table)),
     )
 
 
@@ -205,8 +217,8 @@ def _best(problem: Problem) -> Mechanism:
         return optimal(problem, gap=GAP)
 
 
-def _point(problem: Problem) -> tuple[Point, float]:
-    """The curve at the problem's epsilon, and the attacker's error without a report."""
+def _point(problem: Problem) -> tuple[Point, Mechanism, float]:
+    """The curve at the problem's epsilon, its table, and the attacker's error without a report."""
     table = _best(problem)
     seen = attack(table)
     point = Point(
@@ -218,7 +230,7 @@ def _point(problem: Problem) -> tuple[Point, float]:
         error=seen.error,
         vulnerability=seen.vulnerability,
     )
-    return point, seen.prior_error
+    return point, table, seen.prior_error
 
 
 def _bisect(

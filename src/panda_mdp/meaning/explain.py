@@ -17,6 +17,8 @@ from panda_mdp.meaning.words import (
     factor_words,
     guess_between_two,
     guess_words,
+    noun_of,
+    word_lines,
 )
 from panda_mdp.space.domain import check_record
 from panda_mdp.table.mechanism import Table
@@ -110,7 +112,7 @@ def explain(
     )
     spread = _spread(mechanism, row)
     far = partial(distance_words, unit=domain.unit)
-    noun = "place" if domain.geographic else "record"
+    noun = noun_of(domain)
     listed = [
         f"  {far(step.distance)}: right at most {guess_words(step.guess)} "
         f"(odds change by at most {factor_words(step.factor)})"
@@ -119,7 +121,7 @@ def explain(
     once, often = (guess_between_two(k * epsilon * distances[1]) for k in (1, REPORTS))
     sections = [
         [*_guarantee(mechanism, noun), *listed],
-        _reports(mechanism, spread, row, far, noun),
+        [*_reports(mechanism, spread, row, far, noun), *word_lines(mechanism, row)],
         [*_attacker(result, row, far, noun), *_beside(mechanism, result, row, against)],
         [
             f"Every further report adds up: of two that are {far(distances[1])} from each other "

@@ -1,10 +1,20 @@
-"""Numbers in words that a person reads without a manual: the browser page's, in Python."""
+"""Numbers in words that a person reads without a manual: the browser page's, in Python; and what a
+table of words does to them."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from panda_mdp.base.text import amount
+from panda_mdp.space.domain import Domain
+from panda_mdp.table.mechanism import Table
+
+OPEN = 0.01
+"""Records that are this likely, beside the likeliest, after a report are left open by it."""
+NAMED = 3
+"""Reports of a word that are named."""
 
 
 def distance_words(distance: float, unit: str = "km") -> str:
@@ -59,6 +69,36 @@ def guess_between_two(nats: float) -> float:
     0.6225
     """
     return 1.0 / (1.0 + math.exp(-nats))
+
+
+def noun_of(domain: Domain) -> str:
+    """What a record is: a place, a word where vectors have names, else a record."""
+    named = domain.metric.kind in ("euclidean", "angular") and domain.labels
+    word = named and all(isinstance(label, str) for label in domain.labels or ())
+    return "place" if domain.geographic else "word" if word else "record"
+
+
+def word_lines(table: Table, row: int | None = None) -> list[str]:
+    """How often words are kept, which others a report leaves open, and what stands for the word of
+    `row`; nothing where records are no words."""
+    problem, labels = table.problem, table.problem.domain.labels
+    records = problem.reports.records
+    if noun_of(problem.domain) != "word" or labels is None or records is None:
+        return []
+    kept = table.matrix[records, np.arange(len(records))]
+    after = problem.prior[:, None] * table.matrix
+    left = (after >= OPEN * after.max(axis=0)).sum(axis=0)
+    often = [
+        f"Words are kept {guess_words(float(problem.prior[records] @ kept))}, the one that is kept "
+        f"most {guess_words(float(kept.max()))}.",
+        f"A report leaves {int(np.median(left)):,} words open in the median and {left.min():,} at "
+        f"least: each at least {OPEN:g} times as likely as the likeliest one.",
+    ]
+    if row is None:
+        return often
+    top = np.argsort(-table.matrix[row], kind="stable")[:NAMED]
+    named = [f"{labels[records[y]]} ({guess_words(float(table.matrix[row, y]))})" for y in top]
+    return [*often, f"Your word is reported most often as {', '.join(named)}."]
 
 
 def _round(value: float) -> int:
