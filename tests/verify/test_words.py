@@ -22,7 +22,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of 16 vectors in factors, with the prices that prove its bound."""
     domain = pm.Domain.from_vectors(np.random.default_rng(2).normal(size=(16, 24)))
     problem = pm.Problem(domain, np.arange(16), domain.distances(), 1.2)
-    made = factored(problem)
+    made, _ = factored(problem)
     assert made is not None
     proof = Proved(problem, Prices(next(Stars(problem).exchanges()).prices))
     path = tmp_path_factory.mktemp("words") / "words.pmdp"

@@ -12,7 +12,7 @@ import panda_mdp as pm
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
-from panda_mdp.methods.optimal.stars import BlockFilling, Stars, factored
+from panda_mdp.methods.optimal.stars import Stars, factored
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.table.bound import Prices, Proved, star_prices
 
@@ -149,7 +149,7 @@ def test_factors_are_private_over_all_pairs_and_next_to_optimal() -> None:
     domain = word_like(60)
     order = np.random.default_rng(1).permutation(60)
     problem = pm.Problem(domain, order, domain.distances(None, order), 1.5)
-    made = factored(problem)
+    made, _ = factored(problem)
     assert made is not None and isinstance(made.weights, FactoredRows)
     dense = np.asarray(made.weights)
     assert (dense.sum(axis=1) == 1 << 62).all()
@@ -169,7 +169,7 @@ def test_factors_are_private_over_all_pairs_and_next_to_optimal() -> None:
 def test_factors_that_leak_are_refused() -> None:
     domain = word_like(40)
     problem = pm.Problem(domain, np.arange(40), domain.distances(), 1.5)
-    made = factored(problem)
+    made, _ = factored(problem)
     assert made is not None and isinstance(made.weights, FactoredRows)
     rows = made.weights
     parts = {name: getattr(rows, name) for name in FactoredRows.__dataclass_fields__}
@@ -202,7 +202,7 @@ def test_optimal_ends_with_the_closed_form_without_an_iteration() -> None:
 def test_files_of_factors_come_back_and_prove_their_bound(tmp_path: Path) -> None:
     domain = word_like(50)
     problem = pm.Problem(domain, np.arange(50), domain.distances(), 1.5)
-    made = factored(problem)
+    made, _ = factored(problem)
     assert made is not None
     proof = Proved(problem, Prices(next(Stars(problem).exchanges()).prices))
     whole = made.with_facts(bound=proof)
@@ -217,7 +217,7 @@ def test_files_of_factors_come_back_and_prove_their_bound(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("device", [False, True])
 @pytest.mark.parametrize("power", [1.0, 2.0])
-def test_systems_in_blocks_and_on_a_device_give_the_same_table_and_prices(
+def test_systems_in_blocks_and_on_a_device_give_shares_and_prices(
     device: bool, power: float
 ) -> None:
     if device:
@@ -225,19 +225,18 @@ def test_systems_in_blocks_and_on_a_device_give_the_same_table_and_prices(
     domain, order = word_like(70), np.random.default_rng(2).permutation(70)
     loss = DistanceLoss(domain, order, power)
     problem = pm.Problem(domain, order, loss, 1.5, prior=np.arange(1.0, 71) / 2485)
-    fill = BlockFilling(problem, device)
-    made, held = factored(problem, fill), factored(problem)
-    assert made is not None and held is not None
-    assert made.audit.holds
-    assert made.loss == pytest.approx(held.loss, rel=3e-3)
+    made, prices = factored(problem, device)
+    assert made is not None and prices is not None
+    exact = scipy.linalg.solve(np.exp(-1.5 * domain.distances()), np.ones(70))
+    assert np.diag(made.matrix[:, np.argsort(order)]) == pytest.approx(exact, rel=1e-3)
     wanted = next(Stars(problem).exchanges()).prices
-    assert fill.prices == pytest.approx(wanted, rel=1e-3, abs=1e-3 * wanted.max())
-    bound = Proved(problem, Prices(fill.prices)).value
+    assert prices == pytest.approx(wanted, rel=1e-3, abs=1e-3 * wanted.max())
+    bound = Proved(problem, Prices(prices)).value
     assert made.loss * (1 - 3e-3) <= bound <= made.loss
 
 
-def test_peaks_that_do_not_fill_are_no_table_in_blocks_either() -> None:
+def test_peaks_that_do_not_fill_are_no_table() -> None:
     domain = word_like(70)
     problem = pm.Problem(domain, np.arange(70), domain.distances(), 0.3)
     assert next(Stars(problem).exchanges()).shares.min() < 0
-    assert factored(problem, BlockFilling(problem, device=False)) is None
+    assert factored(problem)[0] is None

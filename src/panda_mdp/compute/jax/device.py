@@ -399,10 +399,10 @@ def _above(
 
 
 def solve_falls(
-    rows: FactoredRows, prior: FloatArray, power: float, least: float
-) -> tuple[FloatArray, ...]:
-    """Shares of peaks that fill all rows, prices for losses d^power, and what rows sum to with
-    shares of at least `least`: one factorisation in float64."""
+    rows: FactoredRows, prior: FloatArray, power: float
+) -> tuple[FloatArray, FloatArray, float]:
+    """Shares of peaks that fill all rows, prices for losses d^power, and what a row sums to at
+    most: one factorisation in float64."""
 
     @jax.jit
     def falls(points: Array) -> tuple[Array, Array]:
@@ -418,5 +418,5 @@ def solve_falls(
         right = jnp.stack([jnp.ones(len(rows)), worth], axis=1)
         factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
         found = jax.scipy.linalg.cho_solve((factor, True), right)
-        sums = matrix @ jnp.maximum(found[:, 0], least)
-        return np.asarray(found[:, 0]), np.asarray(found[:, 1]), np.asarray(sums)
+        most = float((matrix @ found[:, 0]).max()) + 1e-12
+        return np.asarray(found[:, 0]), np.asarray(found[:, 1]), most

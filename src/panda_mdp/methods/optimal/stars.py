@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -45,7 +45,7 @@ LEAST_FACTORED = 1 << 20
 """Entries from which a table is held in factors where it can be."""
 NATS = (2e-6, 6e-5, 2e-3)
 """What rounding may cost two records, in nats, in the order in which it is tried."""
-SOLVED, MOST_STEPS = 1e-6, 60
+SOLVED, MOST_STEPS = 1e-7, 60
 """Residual, relative, at which conjugate gradients end, and their most steps."""
 LEAST_SHARE = 2.0**-14
 """Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
@@ -138,90 +138,80 @@ class Stars:
         problem = self.problem
         euclidean = isinstance(problem.domain.metric, Euclidean)
         if euclidean and problem.loss.size >= LEAST_FACTORED:
-            return factored(problem)
+            return factored(problem)[0]
         matrix = np.empty_like(self.decay)
         matrix[:, self.columns] = self.decay * found.shares
         return release(problem, matrix, method="optimal")
 
 
-def factored(problem: Problem, fill: Filling | None = None) -> Mechanism | None:
-    """Peaks that fill all rows, as integers in factors; None where they do not, or where rounding
-    costs too much.
+def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, FloatArray | None]:
+    """Peaks that fill all rows, as integers in factors, and prices; None where they do not fill, or
+    where rounding costs too much.
 
     They fall at a rate so much below epsilon that what rounding costs fits in between, by the
     audit.
     """
     start = time.perf_counter()
-    records = np.asarray(problem.reports.records)
+    records, prices = np.asarray(problem.reports.records), None
     points, bits = lattice(problem.domain.metric.embedding)
     every = np.arange(len(points) + 1)
-    for nats in NATS if fill is None else NATS[1:]:
+    for nats in NATS if problem.size <= MOST_DENSE else NATS[1:]:
         rate = lattice_rate(problem, points, bits, nats)
         if rate < 1:
-            return None
+            break
         bare = FactoredRows.stars(points, bits, rate, np.ones(len(points), dtype=np.int64))
-        shares, sums = (dense_filling if fill is None else fill)(bare)
+        shares, prices, most = filled(problem, bare, device)
         if shares.min() < -LEAST_SHARE:
-            return None
-        shares = np.maximum(shares, LEAST_SHARE)
+            break
+        raised = np.maximum(shares, LEAST_SHARE)
+        if (raised > shares).any():
+            most = falls_times(bare, raised[:, None], np.float64).max()
         # Rounding of integers is down, so that no row exceeds the whole.
-        scale = (1 - 1e-12) / float((sums + LEAST_SHARE * (shares <= LEAST_SHARE)).max())
-        weights = np.floor(shares * scale * (1 << WEIGHT_BITS)).astype(np.int64)
+        weights = np.floor(raised * ((1 - 1e-12) / most * (1 << WEIGHT_BITS))).astype(np.int64)
         rows = replace(
             bare, shape_outputs=every[:-1], shape_weights=weights[records], shape_centres=records
         )
         with contextlib.suppress(PrivacyError):
             made = Mechanism(problem, rows, "optimal")
-            return made.with_facts(stages=(("factors", time.perf_counter() - start),))
-    return None
+            stages = (("factors", time.perf_counter() - start),)
+            return made.with_facts(stages=stages), prices
+    return None, prices
 
 
-Filling = Callable[[FactoredRows], tuple[FloatArray, FloatArray]]
-"""Shares of peaks that fill all rows, and at least what the rows then sum to."""
+def filled(
+    problem: Problem, rows: FactoredRows, device: bool
+) -> tuple[FloatArray, FloatArray, float]:
+    """Shares of peaks that fill all rows, prices of the rows, and at least what any row sums to: by
+    conjugate gradients over blocks, in single precision and then corrected where there are many
+    records; or by one factorisation on an accelerator."""
+    if device and isinstance(problem.loss, DistanceLoss):
+        from panda_mdp.compute.jax.device import solve_falls
+
+        return solve_falls(rows, problem.prior, problem.loss.power)
+    size, order = len(rows), np.argsort(np.asarray(problem.reports.records))
+    worth = np.zeros(size)
+    for part, losses in loss_blocks(problem.loss):
+        some = np.arange(size)[part]
+        costs = problem.prior[some, None] * losses[:, order]
+        worth += np.einsum("xy,xy->y", costs, falls(rows, rows.squares(some)))
+    right = np.concatenate([np.ones(size), worth / worth.max()])
+
+    def times(both: FloatArray, dtype: Any = np.float64) -> FloatArray:
+        return falls_times(rows, both.reshape(2, -1).T, dtype).T.ravel()
+
+    fast = partial(times, dtype=np.float32) if size > MOST_DENSE else times
+    matrix = scipy.sparse.linalg.LinearOperator((2 * size, 2 * size), matvec=fast, dtype=float)
+    found, _ = scipy.sparse.linalg.cg(matrix, right, rtol=SOLVED, maxiter=MOST_STEPS)
+    # Off the diagonal little is left: the error itself is nearly what corrects it.
+    error = right - times(found)
+    shares, prices = (found + error).reshape(2, -1)
+    return shares, prices * worth.max(), 1 + 2 * float(np.abs(error[:size]).max())
 
 
 def falls(rows: FactoredRows, squares: FloatArray) -> FloatArray:
     """What is left of a peak at squared distances, in units of the lattice."""
     ticks = np.minimum(np.ceil(np.sqrt(squares)), squares.dtype.type(rows.reach))
     return np.exp(ticks * squares.dtype.type(-math.log(2) * 2.0**-RATE_BITS * rows.rate))
-
-
-def dense_filling(rows: FactoredRows) -> tuple[FloatArray, FloatArray]:
-    """By one factorisation."""
-    matrix = falls(rows, rows.squares(np.arange(len(rows))))
-    shares = scipy.linalg.solve(matrix, np.ones(len(rows)), assume_a="pos")
-    return shares, matrix @ np.maximum(shares, LEAST_SHARE)
-
-
-class BlockFilling:
-    """The systems of shares and prices where the matrix is too large to be held: by conjugate
-    gradients over blocks in single precision, corrected in double; or on an accelerator."""
-
-    def __init__(self, problem: Problem, device: bool) -> None:
-        self.problem, self.device = problem, device and isinstance(problem.loss, DistanceLoss)
-        self.prices = np.zeros(problem.size)
-
-    def __call__(self, rows: FactoredRows) -> tuple[FloatArray, FloatArray]:
-        problem, size = self.problem, len(rows)
-        if self.device:
-            from panda_mdp.compute.jax.device import solve_falls
-
-            power = getattr(problem.loss, "power", 1.0)
-            solved = solve_falls(rows, problem.prior, power, LEAST_SHARE)
-            shares, self.prices, sums = solved
-            return shares, sums
-        worth, order = np.zeros(size), np.argsort(np.asarray(problem.reports.records))
-        for part, losses in loss_blocks(problem.loss):
-            some = np.arange(size)[part]
-            costs = problem.prior[some, None] * losses[:, order]
-            worth += np.einsum("xy,xy->y", costs, falls(rows, rows.squares(some)))
-        right = np.stack([np.ones(size), worth / worth.max()], axis=1)
-        found = conjugate_gradients(partial(falls_times, rows, dtype=np.float32), right)
-        # Off the diagonal little is left: the error itself is nearly what corrects it.
-        error = right - falls_times(rows, found, np.float64)
-        found += error
-        self.prices = found[:, 1] * worth.max()
-        return found[:, 0], np.full(size, 1 + 2 * np.abs(error[:, 0]).max())
 
 
 def falls_times(rows: FactoredRows, vectors: FloatArray, dtype: Any) -> FloatArray:
@@ -231,29 +221,10 @@ def falls_times(rows: FactoredRows, vectors: FloatArray, dtype: Any) -> FloatArr
     step = max(1, BLOCK_ENTRIES // len(points))
     for begin in range(0, len(points), step):
         some = np.arange(begin, min(begin + step, len(points)))
-        squares = points[some] @ (-2 * points.T)
-        squares += norms[some][:, None]
-        squares += norms
+        squares = points[some] @ (-2 * points.T) + norms[some][:, None] + norms
         squares[some - begin, some] = 0
-        out[some] = falls(rows, np.maximum(squares, 0, out=squares)) @ vectors.astype(dtype)
+        out[some] = falls(rows, np.maximum(squares, 0)) @ vectors.astype(dtype)
     return out
-
-
-def conjugate_gradients(times: Callable[[FloatArray], FloatArray], right: FloatArray) -> FloatArray:
-    """Solve for every column by itself with a positive definite matrix of diagonal 1."""
-    found, rest = np.zeros_like(right), right.copy()
-    ahead, size = rest, np.square(rest).sum(axis=0)
-    enough = SOLVED**2 * size
-    for _ in range(MOST_STEPS):
-        image = times(ahead)
-        along = size / (ahead * image).sum(axis=0)
-        found += along * ahead
-        rest = rest - along * image
-        before, size = size, np.square(rest).sum(axis=0)
-        if (size <= enough).all():
-            break
-        ahead = rest + ahead * (size / before)
-    return found
 
 
 def lattice_rate(problem: Problem, points: IntArray, bits: int, nats: float) -> int:
@@ -271,9 +242,10 @@ def open_with_stars(
     that is not the end. On a `device` where there are more records than `MOST_DENSE`."""
     if problem.size > MOST_DENSE:
         with standing.stage("stars"):
-            fill = BlockFilling(problem, device)
-            made, proof = factored(problem, fill), Proved(problem, Prices(fill.prices))
-            standing.raise_bound(proof.value, proof=proof)
+            made, prices = factored(problem, device)
+            if prices is not None:
+                proof = Proved(problem, Prices(prices))
+                standing.raise_bound(proof.value, proof=proof)
             if made is not None:
                 standing.offer(made)
         return None
