@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.backend import host_backend
+from panda_mdp.compute.backend import default_backend
 from panda_mdp.compute.closure import AROUND, Closure, ClosureTuning
 from panda_mdp.compute.cut import Cut, Links
 from panda_mdp.space.domain import Domain
+
+SPARE = 8
+"""Room for all neighbours of the node that has most, against the links there are: beyond, as where
+one hub has most of them, the host takes them one by one."""
 
 
 def closure_of(domain: Domain, tuning: ClosureTuning | None = None) -> Closure:
@@ -97,10 +101,17 @@ def _links(cut: Cut) -> Links:
 def raise_along(z: FloatArray, links: Links, epsilon: float) -> None:
     """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes."""
     factors = np.exp(-epsilon * links.lengths)
-    if host_backend() == "numba":
+    backend = default_backend()
+    if backend == "numba":
         from panda_mdp.compute.numba.links import relax
 
         relax(z, links.starts, links.others, factors)
+        return
+    widest = int(np.diff(links.starts).max(initial=0))
+    if backend == "jax" and widest * len(z) <= SPARE * len(factors):
+        from panda_mdp.compute.jax.device import relax_rows
+
+        z[:] = relax_rows(z, links.starts, links.others, factors)
         return
     inside = links.others >= 0
     first, other, lent = links.firsts[inside], links.others[inside], factors[inside, None]

@@ -281,6 +281,7 @@ class Standing:
         self._certified_iterations = math.inf
         self._pending: Any = None
         self._refused: PrivacyError | None = None
+        self._prover: Solver | None = None
 
     def run(self) -> Standing:
         """Solve to the gap, or to a limit, or until interrupted."""
@@ -404,9 +405,10 @@ class Standing:
     def raise_bound(
         self, bound: float, solver: Solver | None = None, proof: Proved | None = None
     ) -> None:
-        """A bound, proved by `proof` or by the solver's present multipliers where it is given."""
+        """A bound, proved by `proof` or by the solver's multipliers where it is given; they are
+        asked for at the end, since gathering them takes longer than bounding."""
         if bound > self.bound:
-            self.bound, self.proof = bound, proof if solver is None else solver.proof()
+            self.bound, self.proof, self._prover = bound, proof, solver
 
     def missing(self, value: float) -> float:
         """How far a value lies beyond what the gap allows, or beyond what is negligible."""
@@ -476,9 +478,11 @@ class Standing:
         best, solver = self.certified, self.solver
         bound: Bound | None = None
         if math.isfinite(self.bound):
-            proofs = solver.other_proofs() if self.proof is None else (self.proof,)
             stated = Stated(self.bound, f"{solver.method} on {solver.backend}")
-            bound = proved(stated, best.loss, self.budget.gap or PROOF_GAP, proofs)
+            with self.stage("proof"):
+                proof = self.proof if self._prover is None else self._prover.proof()
+                proofs = solver.other_proofs() if proof is None else (proof,)
+                bound = proved(stated, best.loss, self.budget.gap or PROOF_GAP, proofs)
         return best.with_facts(
             method=solver.method,
             bound=bound,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -56,12 +57,15 @@ class FirstOrder(TableSolver):
         self.sparse = False
         self.iterates: Any = None
         """What iterates, from the first iteration on."""
+        self._opening, self._risen = -math.inf, False
+        """The bound that needs no iteration, and whether one is above it."""
 
     def begin(self, standing: Standing) -> None:
         problem = self.problem
         # Without any constraint each record takes its cheapest output.
         opening = max(free_bound(problem), centre_bound(problem, middle(problem)))
-        standing.raise_bound(self._sound(opening))
+        self._opening = self._sound(opening)
+        standing.raise_bound(self._opening)
         if standing.missing(float(problem.mean_loss.min())) <= 0:
             with standing.stage("audit"):
                 standing.offer(self.last_resort(standing))
@@ -106,7 +110,9 @@ class FirstOrder(TableSolver):
         self.iterations, self.edges = self.iterates.iterations, self.iterates.graph.count
 
     def bound(self) -> float:
-        return self._sound(self.iterates.bound())
+        bound = self._sound(self.iterates.bound())
+        self._risen = self._risen or bound > self._opening
+        return bound
 
     def proof(self) -> Proved | None:
         proof: Proved | None = self.iterates.proof()
@@ -114,7 +120,7 @@ class FirstOrder(TableSolver):
 
     def other_proofs(self) -> Sequence[Proved]:
         problem = self.problem
-        if problem.loss.size > MOST_STORED:
+        if self._risen or problem.loss.size > MOST_STORED:
             return ()
         return free_proof(problem), centre_proof(problem, middle(problem))
 
