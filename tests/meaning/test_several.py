@@ -15,7 +15,9 @@ from panda_mdp.meaning.several import (
     forward_backward,
     likelihoods,
     locate_anchor,
+    moment_leakage,
     repeated,
+    track,
 )
 
 
@@ -181,3 +183,85 @@ def test_counts_are_whole_numbers(table):
     for draws in (0, 1):
         with pytest.raises(MethodError, match="draws is"):
             repeated(table, 2, draws=draws)
+
+
+def all_ways(movement, table, reports, draws):
+    """Beliefs at every step as a sum over all ways, draw by draw."""
+    likely, size = likelihoods(table, reports), len(movement.start)
+    belief = np.zeros((len(reports), size))
+    for way in itertools.product(range(size), repeat=len(reports)):
+        chance, drawn = movement.start[way[0]], {}
+        for t, record in enumerate(way):
+            if t:
+                chance *= movement.steps[way[t - 1], record]
+                if draws == "stay" and way[t - 1] != record:
+                    drawn = {}
+            if record in drawn and draws != "anew":
+                chance *= drawn[record] == reports[t]
+            else:
+                chance *= likely[t, record]
+                drawn[record] = reports[t]
+        for t, record in enumerate(way):
+            belief[t, record] += chance
+    return belief / belief.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("draws", ["anew", "stay", "keyed"])
+def test_who_knows_how_draws_are_made_believes_the_sum_over_all_ways(movement, table, draws):
+    for reports in ([0, 0, 2, 0, 0], [3, 2, 3, 3, 2]):
+        told = track(movement, table, reports, draws)
+        assert told == pytest.approx(all_ways(movement, table, reports, draws), rel=1e-10)
+
+
+def test_too_many_ways_are_refused(table):
+    even = Movement(np.full(4, 0.25), np.full((4, 4), 0.25))
+    with pytest.raises(MethodError, match="ways of"):
+        track(even, table, [0] * 14, "keyed")
+
+
+def test_a_kept_draw_of_a_home_tells_what_one_report_does(table):
+    """Sixty nights of one report: kept draws tell no more than the first of them."""
+    once = locate_anchor(table, [2], away=0.0).belief
+    often = locate_anchor(table, [2] * 60, away=0.0, keyed=True).belief
+    assert often == pytest.approx(once, rel=1e-12)
+    mixed = locate_anchor(table, [2] * 48 + [0] * 6 + [3] * 6, keyed=True).belief
+    assert mixed == pytest.approx(once, abs=1e-6)
+    # Two reports seen alike may each be the home's.
+    q = table.problem.prior @ table.matrix
+    share = [(0.8 + 0.2 * q[y]) * 0.2 * q[1 - y] for y in (0, 1)] + [0.04 * q[0] * q[1]]
+    both = table.problem.prior * (table.matrix @ share)
+    two = locate_anchor(table, [0, 2], keyed=True).belief
+    assert two == pytest.approx(both / both.sum(), rel=1e-12)
+
+
+def told_at_most(movement, table, length):
+    """The largest log-ratio of all reports of a trace between two records of a moment, exactly."""
+    most = np.zeros((length, 4, 4))
+    for reports in itertools.product([0, 2, 3], repeat=length):
+        likely = likelihoods(table, reports)
+        belief = forward_backward(movement, likely)
+        at = [movement.start @ np.linalg.matrix_power(movement.steps, t) for t in range(length)]
+        ratio = np.log(belief / np.stack(at))
+        most = np.maximum(most, ratio[:, :, None] - ratio[:, None, :])
+    return most
+
+
+def test_what_a_trace_tells_of_a_moment_is_bounded(movement, table):
+    nats = table.epsilon * table.problem.domain.distances()
+    bound = moment_leakage(movement, nats, 4)
+    assert (told_at_most(movement, table, 4) <= bound + 1e-12).all()
+    assert (bound <= 4 * nats + 1e-9).all()
+    # Who never moves is told by composition, of who jumps anywhere each moment tells itself alone.
+    still = Movement(np.full(4, 0.25), np.eye(4))
+    assert moment_leakage(still, nats, 3) == pytest.approx(np.tile(3 * nats, (3, 1, 1)), abs=1e-9)
+    jumps = Movement(np.full(4, 0.25), np.full((4, 4), 0.25))
+    assert moment_leakage(jumps, nats, 3) == pytest.approx(np.tile(nats, (3, 1, 1)), abs=1e-9)
+
+
+def test_one_step_is_the_extreme_ray_of_the_cone():
+    """Two records: the largest ratio is at w = (e^L, 1), by hand."""
+    nats = np.array([[0.0, 1.0], [1.0, 0.0]])
+    steps = np.array([[0.9, 0.1], [0.2, 0.8]])
+    told = moment_leakage(Movement(np.array([2, 1]) / 3, steps), nats, 2)
+    w = np.array([np.e, 1.0])
+    assert told[0, 0, 1] == pytest.approx(1 + np.log((steps[0] @ w) / (steps[1] @ w)), abs=1e-9)

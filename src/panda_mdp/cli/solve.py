@@ -112,7 +112,9 @@ def solve(
     if compared or (radius is not None and not (then or attacker)):
         wishes["against"] = against or "laplace"
     method = method.strip()
-    only = f"--then, --attacker, --against and --radius are for 'optimal', not {method!r}"
+    only = (
+        f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}"
+    )
     require(method == "optimal" or not wishes, only, "--method")
     with working("reading the map"):
         source = find_places(city, records or RECORDS, seed)

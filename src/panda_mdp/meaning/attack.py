@@ -23,7 +23,13 @@ from panda_mdp.errors import InvalidInputError, MethodError
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.guesses import has_places, held_sets, metric_distances, refined_medians
+from panda_mdp.space.guesses import (
+    best_records,
+    has_places,
+    held_sets,
+    metric_distances,
+    refined_medians,
+)
 from panda_mdp.table.mechanism import Table
 
 RADII_KM = (0.1, 0.2, 0.5, 1.0)
@@ -212,7 +218,7 @@ def attack(
     columns = np.column_stack([both, weights])
     sets = {radius: held_sets(domain, radius) for radius in within}
     restricted = tuple(radius for radius in within if sets[radius] is None)
-    least, best = _best_guesses(domain, columns, (None, *restricted))
+    least, best = best_records(domain, columns, (None, *restricted))
     places, off = domain.metric.embedding[best[0]], least[0]
     if has_places(domain.metric):
         places, off = refined_medians(domain, columns, best[0])
@@ -241,25 +247,6 @@ def attack(
         prior_entropy=entropy(weights),
         capacity=multiplicative_capacity(matrix),
     )
-
-
-def _best_guesses(
-    domain: Domain, columns: FloatArray, radii: Sequence[float | None]
-) -> tuple[FloatArray, IntArray]:
-    """The least cost under each column of weights over the records, and the record that has it,
-    by each radius, (radii, columns). K x K distances are never held."""
-    least = np.full((len(radii), columns.shape[1]), np.inf)
-    best = np.zeros(least.shape, dtype=np.int64)
-    for guesses, distance in domain.blocks():
-        for k, radius in enumerate(radii):
-            # A guess costs its distance; or -1 where it lies within the radius.
-            each = distance if radius is None else -(distance <= radius).astype(np.float64)
-            cost = each @ columns
-            first = cost.argmin(axis=0)
-            better = cost.min(axis=0) < least[k]
-            least[k, better] = cost.min(axis=0)[better]
-            best[k, better] = guesses.start + first[better]
-    return least, best
 
 
 def _expected_distance(

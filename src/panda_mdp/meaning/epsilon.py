@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -13,7 +13,7 @@ import numpy as np
 from panda_mdp.base.text import amount, inverse, per
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_displacement
-from panda_mdp.errors import GapWarning, MethodError
+from panda_mdp.errors import GapWarning, InfeasibleError, MethodError
 from panda_mdp.meaning.attack import attack
 from panda_mdp.meaning.words import (
     distance_words,
@@ -26,8 +26,9 @@ from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.planar_laplace import planar_laplace
+from panda_mdp.methods.second.dominate import RADII, dominate
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.mechanism import Mechanism, Table
 
 GAP = 0.02
 STEPS = 12
@@ -187,11 +188,11 @@ def choose_epsilon(
             f"other with odds of at most {odds:g} to 1"
         )
     elif loss is not None:
-        epsilon = _bisect(problem, "loss", lambda table: table.loss <= loss)
+        epsilon = _bisect(problem, "loss", lambda at: _best(at).loss <= loss)
         reason = f"the least at which a table loses at most {amount(f'{loss:g}', loss_unit)}"
     else:
         least = float(error or 0.0)
-        epsilon = _bisect(problem, "error", lambda table: attack(table).error >= least)
+        epsilon = _bisect(problem, "error", lambda at: attack(_best(at)).error >= least)
         reason = f"the largest at which the best attacker is off by {distance_words(least, unit)}"
     seen = [_point(problem.with_epsilon(factor * epsilon)) for factor in AROUND]
     chosen, table, prior_error = seen[AROUND.index(1.0)]
@@ -208,6 +209,39 @@ def choose_epsilon(
         noun=noun_of(problem.domain),
         words=tuple(word_lines(table)),
     )
+
+
+def least_epsilon(
+    problem: Problem,
+    references: Table | Sequence[Table],
+    *,
+    radii: Sequence[float] = RADII,
+    time_limit: float | None = None,
+) -> tuple[Mechanism, float]:
+    """The table of `dominate` at the least epsilon at which one is found that beats `references` by
+    every measure, to 2 %; and the largest epsilon at which it is proved that none does, or 0.
+
+    What is private at an epsilon is so at a larger one, so the least lies between the two.
+    `time_limit` is that of each table.
+    """
+    found: list[Mechanism] = []
+    refuted = [0.0]
+
+    def holds(at: Problem) -> bool:
+        try:
+            table = dominate(at, references, radii=radii, gap=GAP / 4, time_limit=time_limit)
+            told = table.details["dominates"]
+            proved = told["bound"] > 1
+        except InfeasibleError as error:
+            told, proved = {"holds": False}, error.value > error.limit
+        if told["holds"]:
+            found.append(table)
+        elif proved:
+            refuted.append(at.epsilon)
+        return bool(told["holds"])
+
+    _bisect(problem, "loss", holds)
+    return found[-1], max(refuted)
 
 
 def _best(problem: Problem) -> Mechanism:
@@ -234,7 +268,7 @@ def _point(problem: Problem) -> tuple[Point, Mechanism, float]:
 
 
 def _bisect(
-    problem: Problem, wish: Literal["loss", "error"], holds: Callable[[Mechanism], bool]
+    problem: Problem, wish: Literal["loss", "error"], holds: Callable[[Problem], bool]
 ) -> float:
     """The end of the epsilons at which a wish holds: a loss holds above it, an error below it.
 
@@ -247,7 +281,7 @@ def _bisect(
         inside, outside, edge, other = outside, inside, "smallest", "smaller"
 
     def meets(epsilon: float) -> bool:
-        return holds(_best(problem.with_epsilon(epsilon)))
+        return holds(problem.with_epsilon(epsilon))
 
     if not meets(inside):
         raise MethodError(

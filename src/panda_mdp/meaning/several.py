@@ -10,18 +10,22 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning.attack import checked_prior, columns_of
 from panda_mdp.prior import Prior
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.table.mechanism import Table
 
+Draws = Literal["anew", "stay", "keyed"]
+MOST_WAYS = 500_000
+"""Ways of a trace that are summed over."""
 EXACT_OUTCOMES = 20_000
 """Outcomes of several reports up to which all of them are summed over."""
 DRAWS = 2_000
@@ -167,12 +171,58 @@ def likelihoods(table: Table, reports: npt.ArrayLike) -> FloatArray:
     return np.asarray(table.matrix.T[columns_of(table.problem, reports)])
 
 
-def forward_backward(movement: Movement, seen: FloatArray) -> FloatArray:
+def track(
+    movement: Movement, table: Table, reports: npt.ArrayLike, draws: Draws = "anew"
+) -> FloatArray:
+    """p(record at t | all reports), (T, K), for who knows how people move and how draws are made.
+
+    "anew": every report is a new draw. "stay": a draw is repeated while somebody stays, and made
+    anew after each move. "keyed": each record has one draw for ever, so a way that comes back says
+    the same again; exact as a sum over all ways, for few records and steps.
+
+    >>> from panda_mdp import Domain, Problem, exponential
+    >>> line = Domain.from_vectors([[0.0], [1.0]])
+    >>> table = exponential(Problem(line, [0, 1], line.distances(), epsilon=2.0))
+    >>> still = Movement([0.5, 0.5], [[1, 0], [0, 1]])
+    >>> for draws in ("anew", "stay", "keyed"):
+    ...     print(draws, track(still, table, [0, 0, 0], draws)[0].round(3))
+    anew [0.953 0.047]
+    stay [0.731 0.269]
+    keyed [0.731 0.269]
+    """
+    seen, named = likelihoods(table, reports), np.asarray(reports)
+    if draws != "keyed":
+        again = np.append(False, named[1:] == named[:-1])
+        return forward_backward(movement, seen, again if draws == "stay" else None)
+    size, steps = seen.shape[1], movement.steps
+    ways, chance = np.zeros((1, 0), dtype=np.int64), np.ones(1)
+    for t, likely in enumerate(seen):
+        here = np.tile(np.arange(size), len(ways))
+        ways, chance = np.repeat(ways, size, axis=0), np.repeat(chance, size)
+        chance = chance * (movement.start[here] if t == 0 else steps[ways[:, -1], here])
+        back = ways == here[:, None]
+        fits = (~back | (named[:t] == named[t])).all(axis=1)
+        chance *= np.where(back.any(axis=1), fits, likely[here])
+        kept = chance > 0
+        ways, chance = np.column_stack([ways, here])[kept], chance[kept]
+        if len(ways) * size > MOST_WAYS:
+            raise MethodError(
+                f"{len(ways):,} ways of {t + 1} steps give these reports; at most "
+                f"{MOST_WAYS // size:,} are summed over: give fewer records or reports"
+            )
+    shares = _normalised(chance)
+    return np.stack([np.bincount(at, shares, size) for at in ways.T])
+
+
+def forward_backward(
+    movement: Movement, seen: FloatArray, again: BoolArray | None = None
+) -> FloatArray:
     """p(record at t | all that is seen), (T, K), from the likelihood of what is seen at t for every
     record, (T, K): a report (`likelihoods`), an exact place, or nothing (a row of ones).
 
-    The smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al.,
-    S&P 2011), scaled at every step.
+    With `again`, (T,), whether a report is the one before, who stays is known to repeat it. The
+    smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al., S&P
+    2011), scaled at every step.
     """
     likely, size = np.asarray(seen, dtype=np.float64), len(movement.start)
     fits = likely.ndim == 2 and len(likely) > 0 and likely.shape[1] == size
@@ -181,15 +231,74 @@ def forward_backward(movement: Movement, seen: FloatArray) -> FloatArray:
             f"the likelihoods have shape {likely.shape}; give one row of {size} per report, one "
             "finite number >= 0 for each record of the movement, and at least one report"
         )
+
+    def step_to(t: int) -> FloatArray:
+        steps = movement.steps * likely[t]
+        if again is not None:
+            np.fill_diagonal(steps, movement.steps.diagonal() * again[t])
+        return steps
+
     both, ahead = np.empty_like(likely), np.ones(size)
-    belief = movement.start
-    for t, now in enumerate(likely):
-        both[t] = _normalised(belief * now)
-        belief = both[t] @ movement.steps
-    for t in range(len(likely) - 1, -1, -1):
-        both[t] *= ahead
-        ahead = _normalised(movement.steps @ (likely[t] * ahead))
+    both[0] = _normalised(movement.start * likely[0])
+    for t in range(1, len(likely)):
+        both[t] = _normalised(both[t - 1] @ step_to(t))
+    for t in range(len(likely) - 1, 0, -1):
+        ahead = _normalised(step_to(t) @ ahead)
+        both[t - 1] *= ahead
     return np.asarray(both / both.sum(axis=1, keepdims=True))
+
+
+def moment_leakage(movement: Movement, nats: FloatArray, length: int) -> FloatArray:
+    """What all reports of a trace tell of each moment, at most, in nats: (length, K, K).
+
+    Each report alone tells records a and b from each other by at most `nats`, (K, K): epsilon d(a,
+    b). Of the reports after a moment only what is said of where one goes next tells more, so with
+    P_a the step from a
+
+        after_n(a, b) = log max (P_a w) / (P_b w)
+                        over w with  w_x <= exp(nats + after_(n-1))(x, x') w_x',
+
+    one linear-fractional program for each pair; of those before it alike, with steps back in time.
+    The sum with the moment's own report bounds log p(reports | a) / p(reports | b) for every table
+    and all reports. Composition says length times `nats`, which is reached where nobody moves.
+    Certified by the programs' multipliers, their rounding included.
+    """
+    bounds = np.tile(np.asarray(nats, dtype=np.float64), (length, 1, 1))
+    after = before = np.zeros_like(bounds[0])
+    seen_at = movement.start
+    back = []
+    for _ in range(length - 1):
+        joint = seen_at[:, None] * movement.steps
+        seen_at = joint.sum(axis=0)
+        back.append((joint / np.where(seen_at > 0, seen_at, 1.0)).T)
+    for t in range(1, length):
+        after, before = _carried(movement.steps, nats + after), _carried(back[t - 1], nats + before)
+        bounds[-1 - t] += after
+        bounds[t] += before
+    return bounds
+
+
+def _carried(steps: FloatArray, nats: FloatArray) -> FloatArray:
+    """log of the largest (P_a w) / (P_b w) over the w whose entries differ by at most `nats`."""
+    size = len(steps)
+    first, second = np.nonzero(~np.eye(size, dtype=bool))
+    cone = np.zeros((len(first), size))
+    rows = np.arange(len(first))
+    cone[rows, first], cone[rows, second] = 1.0, -np.exp(nats[first, second]) * (1 + 1e-14)
+    # No w has more at x, where P_b w = 1.
+    most = 1 / (np.exp(-nats) @ steps.T)
+    carried = np.zeros((size, size))
+    for a, b in zip(first, second, strict=True):
+        found = scipy.optimize.linprog(
+            -steps[a], cone, np.zeros(len(cone)), steps[b, None], [1.0], method="highs"
+        )
+        ratio, prices = 1.0, np.zeros(len(cone))
+        if found.status == 0:
+            ratio, prices = -found.fun, np.maximum(-found.ineqlin.marginals, 0.0)
+        left = steps[a] - prices @ cone - ratio * steps[b]
+        missed = np.maximum(left + 1e-14 * (1 + prices.sum()), 0.0)
+        carried[a, b] = math.log((ratio + missed @ most[:, b]) * (1 + 1e-12))
+    return carried
 
 
 def best_places(domain: Domain, belief: FloatArray) -> IntArray:
@@ -228,6 +337,7 @@ def locate_anchor(
     prior: Prior | npt.ArrayLike | None = None,
     away: float = AWAY,
     share: float = 0.9,
+    keyed: bool = False,
 ) -> Zone:
     """Where an anchor (home, work) lies, from reports at the hours that somebody is there.
 
@@ -236,8 +346,13 @@ def locate_anchor(
         p(a | reports)  proportional to  p_a product over reports of
                         ((1 - away) z(y|a) + away sum_x p_x z(y|x)).
 
-    Independent reports let it sharpen without end; a report that is memoised counts once, so hand
-    in distinct draws only. The zone is the disc around the best guess that holds `share` of belief.
+    Independent reports let it sharpen without end. Where the anchor has one draw for ever (`keyed`)
+    it is one of the outputs, and all other reports are of elsewhere:
+
+        p(a | reports)  proportional to  p_a sum_y z(y|a) (1 - away + away q_y)^n_y product over
+                        the others of (away q_y')^n_y',     q = sum_x p_x z_x.
+
+    The zone is the disc around the best guess that holds `share` of belief.
     """
     if not (0 <= away < 1 and 0 < share <= 1):
         raise MethodError(
@@ -245,9 +360,14 @@ def locate_anchor(
         )
     problem, matrix = table.problem, table.matrix
     weights, _ = checked_prior(problem, prior)
-    likely = (1 - away) * matrix + away * (weights @ matrix)
+    elsewhere = away * (weights @ matrix)
     counts = np.bincount(columns_of(problem, reports), minlength=problem.outputs_count)
-    belief = _posterior(weights, _log_likelihoods(counts, likely))
+    logs = _log_likelihoods(counts, (1 - away) * matrix + elsewhere)
+    if keyed:
+        # Row y: the anchor's draw is y.
+        drawn = np.eye(len(counts)) * (1 - away) + elsewhere
+        logs = scipy.special.logsumexp(_log_likelihoods(counts, drawn), b=matrix, axis=1)
+    belief = _posterior(weights, logs)
     place = int(best_places(problem.domain, belief[None])[0])
     distance = problem.domain.distances([place], None)[0]
     order = np.argsort(distance, kind="stable")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+import math
+from collections.abc import Callable
 
 import numpy as np
 import scipy
@@ -17,9 +17,9 @@ from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine
 from panda_mdp.table.mechanism import NoGuarantee, Table
 
-STEPS, CLOSE, TINY = 16, 0.005, 1e-300
-"""Epsilons that are tried for a displacement, the share by which it may be missed, and the least
-loss whose logarithm is taken."""
+EPSILONS, CLOSE, TINY = (0.1, 100.0), 1e-3, 1e-300
+"""Per displacement: epsilons between which one is looked for, its precision, and the least loss
+whose logarithm is taken."""
 
 
 def android_grid(problem: Problem, side_km: float = 2.0) -> NoGuarantee:
@@ -48,22 +48,19 @@ def decimals(problem: Problem, digits: int = 2) -> NoGuarantee:
     return _reported(problem, lat, lon, matrix, f"rounding to {digits} decimals")
 
 
-REFERENCES: Mapping[str, Callable[[Problem], Table]] = MappingProxyType(
-    {
-        "android": android_grid,
-        "laplace": lambda problem: remap(planar_laplace(problem)),
-        "plain-laplace": planar_laplace,
-        "decimals": decimals,
-    }
-)
+REFERENCES: dict[str, Callable[[Problem], Table]] = {
+    "android": android_grid,
+    "laplace": lambda problem: remap(planar_laplace(problem)),
+    "plain-laplace": planar_laplace,
+    "decimals": decimals,
+}
 """By the names that commands take; Laplace, with and without a remap, at the problem's epsilon."""
 
 
 def at_displacement(
     problem: Problem, make: Callable[[Problem], Table], displacement: float
 ) -> Table:
-    """The table of a family whose mean loss is `displacement` to half a per cent, by secants of the
-    logarithms of loss and epsilon.
+    """The table of a family whose mean loss is `displacement`, its epsilon to a thousandth.
 
     >>> from panda_mdp import Domain, exponential
     >>> line = Domain.from_vectors([[0.0], [1.0], [2.0]])
@@ -72,22 +69,21 @@ def at_displacement(
     0.5
     """
     check_number(displacement, "displacement", "a positive length")
-    epsilon, slope, before = 2 / displacement, -1.0, None
-    for _ in range(STEPS):
-        table = make(problem.with_epsilon(epsilon))
-        now = np.log([epsilon, max(table.loss, TINY)])
-        missing = float(np.log(displacement) - now[1])
-        if abs(missing) <= CLOSE:
-            return table
-        if before is not None:
-            rise, run = now[::-1] - before[::-1]
-            slope = float(np.clip(rise / run, -4.0, -0.25))
-        before, epsilon = now, epsilon * float(np.exp(missing / slope))
-    raise MethodError(
-        f"no epsilon was found at which the loss is {displacement:g}: at {epsilon:.4g} it is "
-        f"{table.loss:.4g}; a report that ignores the record loses {problem.mean_loss.min():.4g}, "
-        "and fewer outputs than records lose some without privacy: ask for one between these"
-    )
+    tried: dict[float, Table] = {}
+
+    def missing(log_epsilon: float) -> float:
+        tried[log_epsilon] = table = make(problem.with_epsilon(math.exp(log_epsilon)))
+        return math.log(max(table.loss, TINY) / displacement)
+
+    ends = np.log(np.array(EPSILONS) / displacement)
+    try:
+        return tried[scipy.optimize.brentq(missing, *ends, xtol=CLOSE)]
+    except ValueError:
+        most, least = (table.loss for table in tried.values())
+        raise MethodError(
+            f"the displacement is {displacement:g}, and it lies between {least:.4g} and "
+            f"{most:.4g} here; ask for one between these, or take more outputs"
+        ) from None
 
 
 def _places(problem: Problem) -> Haversine:

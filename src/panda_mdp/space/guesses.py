@@ -12,6 +12,7 @@ the best of them is the best of all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -23,6 +24,8 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Metric
 
+Blocks = Iterable[tuple[slice, FloatArray]]
+"""Rows of the distances of all records, as `Domain.blocks` gives them."""
 MOST_CENTRES = 400_000
 """Centres that are tried; more take minutes."""
 MOST_RADIUS_KM = 1000.0
@@ -117,6 +120,27 @@ def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
         inside = shared.data == lengths[start + shared.row]
         kept[start + shared.row[inside & (lengths[shared.col] > shared.data)]] = False
     return scipy.sparse.csr_array(sets[np.flatnonzero(kept)])
+
+
+def best_records(
+    domain: Domain,
+    columns: FloatArray,
+    radii: Sequence[float | None] = (None,),
+    blocks: Blocks | None = None,
+) -> tuple[FloatArray, IntArray]:
+    """The least cost under each column of weights over the records, and the record that has it,
+    by each radius, (radii, columns). K x K distances are held only where `blocks` has them."""
+    least = np.full((len(radii), columns.shape[1]), np.inf)
+    best = np.zeros(least.shape, dtype=np.int64)
+    for guesses, distance in domain.blocks() if blocks is None else blocks:
+        for k, radius in enumerate(radii):
+            # A guess costs its distance; or -1 where it lies within the radius.
+            each = distance if radius is None else -(distance <= radius).astype(np.float64)
+            cost = each @ columns
+            first, now = cost.argmin(axis=0), cost.min(axis=0)
+            better = now < least[k]
+            least[k, better], best[k, better] = now[better], guesses.start + first[better]
+    return least, best
 
 
 def refined_medians(

@@ -9,8 +9,9 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.errors import InfeasibleError, MethodError
+from panda_mdp.meaning.epsilon import least_epsilon
 from panda_mdp.methods.references import android_grid
-from panda_mdp.methods.second.dominate import least_epsilon, measures_of
+from panda_mdp.methods.second.dominate import measures_of
 
 KM = 1 / 111.195
 
@@ -175,13 +176,13 @@ def test_the_record_that_is_told_best_is_a_measure():
 def test_the_least_epsilon_is_bracketed():
     problem = grid(3, 1.0)
     reference = android_grid(problem)
-    table = least_epsilon(problem, reference, radii=(0.6,), within=0.2)
-    told, least = table.details["dominates"], table.problem.epsilon
-    assert told["holds"] and told["none_at"] < least <= 1.2 * told["none_at"]
+    table, none_at = least_epsilon(problem, reference, radii=(0.6,))
+    least = table.problem.epsilon
+    assert table.details["dominates"]["holds"] and none_at < least <= 1.05 * none_at
     measures = measures_of(problem, [reference], (0.6,))
     assert least_factor(problem.with_epsilon(least), reference, measures) <= 1
     try:
-        below = pm.dominate(problem.with_epsilon(told["none_at"]), reference, radii=(0.6,))
+        below = pm.dominate(problem.with_epsilon(none_at), reference, radii=(0.6,))
         assert below.details["dominates"]["bound"] > 1
     except InfeasibleError as error:
         assert error.value > error.limit == reference.loss

@@ -68,8 +68,6 @@ error is the loss, which integers meet from one side only."""
 UNDER = 1 - ERROR_ROUNDING / 4
 GUESSED_AGAIN = 4
 """LPs at most: each tries the guesses that were best after the one before."""
-SEARCHED = 16
-"""Epsilons that are tried for the least one."""
 EXACT_ENTRIES = 2_000
 """Entries of a table up to which the LP goes to HiGHS: seconds."""
 
@@ -104,6 +102,7 @@ class Combined(Forms):
     least_error: float
     looks: int = 0
     work = 1.0
+    relative = True
 
     @classmethod
     def about(
@@ -196,9 +195,6 @@ class Dominance(Descent):
     # The loss follows the price of all measures together closely.
     least_step = 0.01
 
-    def allowed(self, gap: float, bound: float) -> float:
-        return gap * bound
-
 
 class ExactDominance(LimitSolver, OneLp):
     """One LP, by HiGHS: columns are the table, what each measure gains from each output, the error
@@ -232,9 +228,6 @@ class ExactDominance(LimitSolver, OneLp):
     def begin(self, standing: Standing) -> None:
         LimitSolver.begin(self, standing)
         OneLp.begin(self, standing)
-
-    def allowed(self, gap: float, bound: float) -> float:
-        return gap * bound
 
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
         cost, private, lower, upper = super().parts()
@@ -374,57 +367,6 @@ def dominate(
         stages=(*first.stages, ("dominance", sum(standing.seconds.values()))),
         details={**table.details, "dominates": facts},
     )
-
-
-def least_epsilon(
-    problem: Problem,
-    references: Table | Sequence[Table],
-    *,
-    radii: Sequence[float] = RADII,
-    districts: npt.ArrayLike | None = None,
-    within: float = 0.05,
-    gap: float = 0.005,
-    time_limit: float | None = None,
-) -> Mechanism:
-    """The table of `dominate` at the least epsilon at which it beats `references`.
-
-    What is private at an epsilon is so at a larger one, so t falls with epsilon: it is halved from
-    the problem's until no table was found, doubled until one was, and bisected until both ends
-    differ by a share `within`; `time_limit` is that of each table. `details["dominates"]` holds in
-    `none_at` the largest epsilon at which it is proved that no table does, or None: the least one
-    lies between that and the table's.
-    """
-    best: Mechanism | None = None
-    none_at, low, high, epsilon = None, 0.0, math.inf, problem.epsilon
-    for _ in range(SEARCHED):
-        try:
-            table = dominate(
-                problem.with_epsilon(epsilon),
-                references,
-                radii=radii,
-                districts=districts,
-                gap=gap,
-                time_limit=time_limit,
-            )
-            told = table.details["dominates"]
-            holds, refuted = told["holds"], told["bound"] > 1
-        except InfeasibleError as error:
-            holds, refuted = False, error.value > error.limit
-        if holds:
-            best, high = table, epsilon
-        else:
-            low = epsilon
-            none_at = epsilon if refuted else none_at
-        if low > 0 and high <= low * (1 + within):
-            break
-        epsilon = high / 2 if low == 0 else 2 * low if high == math.inf else math.sqrt(low * high)
-    if best is None:
-        raise InfeasibleError(
-            f"no epsilon up to {low:.6g} gave a table that beats the references; begin with a "
-            "larger epsilon, or compare with references that lose more"
-        )
-    facts = {**best.details["dominates"], "none_at": none_at}
-    return best.with_facts(details={**best.details, "dominates": facts})
 
 
 def check_references(problem: Problem, references: Sequence[Table]) -> None:

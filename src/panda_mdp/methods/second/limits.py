@@ -156,7 +156,8 @@ class LimitSolver(TableSolver):
 
     def allowed(self, gap: float, bound: float) -> float:
         """A share of the loss, or of what the objective can gain at all."""
-        return gap * (self.limit.inside.least - bound if self.limit.on_loss else bound)
+        share = self.limit.on_loss and not self.goal.forms.relative
+        return gap * (self.limit.inside.least - bound if share else bound)
 
     def certified(self, candidate: Any, standing: Standing) -> Mechanism:
         """A table, or one within the limit and one beyond it, repaired over all pairs and mixed, as

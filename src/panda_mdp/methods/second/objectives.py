@@ -12,7 +12,6 @@ audits stay what they are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -22,7 +21,7 @@ import scipy
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem, check_number
-from panda_mdp.space.guesses import held_sets, largest_sets
+from panda_mdp.space.guesses import Blocks, best_records, held_sets, largest_sets
 
 ROUNDED = 1e-11
 """Relative, and more than sums of a few thousand float64 terms of one sign can err."""
@@ -39,9 +38,6 @@ LARGEST = 1 << 25
 LARGEST_GAIN = 40_000_000
 """Entries of a gain that are held."""
 
-Blocks = Iterable[tuple[slice, FloatArray]]
-"""Rows of the distances of all records, as `Domain.blocks` gives them."""
-
 
 @dataclass(frozen=True)
 class Forms(ABC):
@@ -55,6 +51,8 @@ class Forms(ABC):
     work = 0.5
     """Iterations, of those of the first solve, that take with checks and repair no longer than it
     did."""
+    relative = False
+    """Whether the value is a share already, of which a gap is one."""
     price_factor = 6.0
     """The price at which a slack is used up, near enough to begin with: so many slacks of loss for
     all that the objective could fall."""
@@ -244,16 +242,8 @@ def best_guesses(
     problem: Problem, table: FloatArray, blocks: Blocks | None = None
 ) -> tuple[IntArray, FloatArray]:
     """For every output the guess of least expected distance, and p(y) times that distance."""
-    outputs = table.shape[1]
-    best, least = np.zeros(outputs, dtype=np.int64), np.full(outputs, np.inf)
-    joint = problem.prior[:, None] * table
-    for rows, distance in problem.domain.blocks() if blocks is None else blocks:
-        errors = distance @ joint
-        at = errors.argmin(axis=0)
-        errors = errors[at, np.arange(outputs)]
-        better = errors < least
-        best[better], least[better] = at[better] + rows.start, errors[better]
-    return best, least
+    least, best = best_records(problem.domain, problem.prior[:, None] * table, blocks=blocks)
+    return best[0], least[0]
 
 
 def _costs(problem: Problem, held: IntArray, order: IntArray) -> Float32Array:

@@ -175,15 +175,15 @@ def check_limit(
     """A private table, of one row, that respects a limit; an error where there is none."""
     check_name(attacker, radius)
     sign, unit = (-1.0, f" {problem.domain.unit}") if attacker == "error" else (1.0, "")
-    rows = [one_row(problem), np.full_like(problem.loss, 1 / problem.outputs_count)]
-    gains = [sign * quantity(problem, attacker, radius, row) for row in rows]
-    least = min(gains)
+    # What ignores the record tells nothing, whatever it is: no table gives less.
+    row = one_row(problem)
+    least = sign * quantity(problem, attacker, radius, row)
     if not (np.isfinite(limit) and sign * limit > least):
         raise MethodError(
             f"the limit is {limit!r}{unit}, and a report that ignores the record already gives "
             f"{sign * least:.6g}{unit}; set the limit {'above' if sign > 0 else 'below'} that"
         )
-    return rows[gains.index(least)]
+    return row
 
 
 def first_table(
