@@ -35,7 +35,7 @@ def main(out: Path = Path("out/examples"), records: int = 600, seconds: float = 
     # The file holds what is public, nothing of these users; reading it computes the account again.
     out.mkdir(parents=True, exist_ok=True)
     table = pm.load(run.save(out / "panda.pmdp"))
-    print(f"loss {table.loss:.3f} km with {table.download:.0%} of the table, {table.guarantee}")
+    print(f"loss {table.loss:.3f} km with {table.download:,} bytes, {table.guarantee}")
 
     # Both phases at once; or one selection, and what a further report from it costs.
     print("reported:", table.sample(17))

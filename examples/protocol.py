@@ -126,9 +126,10 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
     search = pm.SearchSpace(("candidates", "coins"), decays=("exponential",), rates=(0.01,))
     found = pm.calibrate(problem, DELTA, search, gap=0.1)
     print(found)
-    chosen = found.selection
-    if not isinstance(chosen, pm.BernoulliAnchors):
+    fitting = [trial for trial in found.tried if trial.fits and trial.selection is not None]
+    if not fitting:
         raise SystemExit(f"no selection fits: {found.binding}")
+    chosen = min(fitting, key=lambda trial: trial.loss).selection
     selection = {
         "decay": chosen.decay,
         "alpha": chosen.alpha,

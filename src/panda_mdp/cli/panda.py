@@ -15,7 +15,7 @@ from panda_mdp.cli.options import CityFile, Epsilon, FromOne, NonNegative, Seed,
 from panda_mdp.cli.printing import show, tell
 
 if TYPE_CHECKING:
-    from panda_mdp.panda.calibrate import Calibration
+    from panda_mdp.panda.calibrate import Calibration, Trial
     from panda_mdp.panda.run import PandaResult
 
 
@@ -65,7 +65,7 @@ def panda(
     from panda_mdp.city.draw import draw_problem, find_city
     from panda_mdp.panda.audit import audit_panda
     from panda_mdp.panda.balls import BallAnchors
-    from panda_mdp.panda.calibrate import SearchSpace
+    from panda_mdp.panda.calibrate import SearchSpace, whole_table, wire_bytes
     from panda_mdp.panda.calibrate import calibrate as search
     from panda_mdp.panda.coins import BernoulliAnchors
     from panda_mdp.panda.run import panda as run_both
@@ -89,10 +89,12 @@ def panda(
     if calibrate:
         with working("searching"):
             frontier = search(problem, delta, SearchSpace(("ball", "candidates")))
-        if frontier.selection is None:
+        _print_frontier(frontier, problem.loss_unit or "")
+        if frontier.best is None or frontier.best.selection is None:
             typer.echo(frontier.binding)
             raise typer.Exit(1)
         selection: Any = frontier.selection
+        delta = frontier.best.delta
     elif candidates is not None:
         selection = BernoulliAnchors.alike(problem.domain, candidates, delta, problem)
     else:
@@ -103,7 +105,9 @@ def panda(
         run = run_both(problem, people, selection, delta, options, seed=seed)
     with working("auditing all pairs"):
         verdict = audit_panda(run)
-    result = _figures(run, verdict.holds, verdict.violation)
+    with working("solving the whole table"):
+        whole = whole_table(problem, options)
+    result = _figures(run, verdict.holds, verdict.violation, wire_bytes(whole))
     result["seconds"] = time.perf_counter() - clock
     out.mkdir(parents=True, exist_ok=True)
     with working("saving what is public"):
@@ -111,19 +115,17 @@ def panda(
     with working("drawing"):
         pictures = _pictures(run, where, frontier, out)
     said = tell(FACTS, **_words(result))
-    result["frontier"] = [] if frontier is None else _rows(frontier, problem.size)
+    result["frontier"] = [] if frontier is None else [_row(one) for one in frontier.frontier]
     show(f"PAnDA on {city}", said, out / "results.json", result)
-    if frontier is not None:
-        _print_frontier(result["frontier"], problem.loss_unit or "")
     output_console().print(
         f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
     )
     raise typer.Exit(not verdict.holds)
 
 
-def _figures(run: PandaResult, holds: bool, violation: float) -> dict[str, Any]:
+def _figures(run: PandaResult, holds: bool, violation: float, whole: int) -> dict[str, Any]:
     """What `results.json` says of a run."""
-    problem, shares, expected = run.problem, run.shares, run.scheme.expected_anchors
+    problem, shares = run.problem, run.shares
     return {
         "selection": repr(run.scheme.selection),
         "epsilon": run.guarantee.epsilon,
@@ -138,15 +140,16 @@ def _figures(run: PandaResult, holds: bool, violation: float) -> dict[str, Any]:
         "outputs": problem.outputs_count,
         "users": run.users,
         "anchors_per_user": float(np.mean([len(chosen) for chosen in run.anchor_sets])),
-        "expected_anchors": expected,
-        "download": expected / problem.size,
+        "expected_anchors": run.scheme.expected_anchors,
+        "download": run.public.download,
+        "whole_table": whole,
         "expected_loss": run.scheme.expected_loss,
         "users_loss": run.loss,
         "loss_unit": problem.loss_unit,
     }
 
 
-FITTING = "{selection}{whole}|{loss:.4f}|{download:.0%}|{selection_epsilon:.3g}"
+FITTING = "{selection}{knee}|{loss:.4f}|{download:,}|{selection_epsilon:.3g}"
 FACTS = {
     "selection": "{selection}",
     "guarantee": "epsilon {epsilon:g} {per_unit}, delta {delta:g}",
@@ -157,7 +160,7 @@ FACTS = {
     "records, outputs": "{records:,}, {outputs:,}",
     "users": "{users}",
     "anchors per user": "{anchors_per_user:,.1f} (expected {expected_anchors:,.1f})",
-    "download per user": "{download:.1%} of the table",
+    "download per user": "{download:,} bytes; the whole compact table has {whole_table:,}",
     "expected loss": "{expected_loss:.4f} {loss_unit}, over true records",
     "loss of these users": "{users_loss:.4f} {loss_unit}",
     "seconds": "{seconds:.1f}",
@@ -173,29 +176,21 @@ AUDITED = {
 }
 
 
-def _rows(frontier: Calibration, size: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "selection": repr(trial.selection),
-            "loss": trial.loss,
-            "download": trial.anchors / size,
-            "selection_epsilon": trial.selection_epsilon,
-            "whole_table": trial.degenerate,
-        }
-        for trial in frontier.frontier
-    ]
+def _row(trial: Trial) -> dict[str, Any]:
+    names = ("delta", "loss", "download", "selection_epsilon")
+    return {"selection": str(trial), **{name: getattr(trial, name) for name in names}}
 
 
-def _print_frontier(rows: list[dict[str, Any]], unit: str) -> None:
+def _print_frontier(found: Calibration, unit: str) -> None:
     from rich.table import Table
 
-    table = Table(title="What fits: loss, download, what the upload tells", title_justify="left")
+    table = Table(title="What fits: loss, bytes, what the upload tells", title_justify="left")
     table.add_column("selection")
-    for heading in (f"loss, {unit}", "download", "ε of the upload"):
+    for heading in (f"loss, {unit}", "bytes", "ε of the upload"):
         table.add_column(heading, justify="right")
-    for row in rows:
-        whole = " (whole table)" if row["whole_table"] else ""
-        table.add_row(*FITTING.format(whole=whole, **row).split("|"))
+    for trial in found.frontier:
+        knee = " (knee)" if trial is found.knee else ""
+        table.add_row(*FITTING.format(knee=knee, **_row(trial)).split("|"))
     output_console().print(table)
 
 

@@ -162,10 +162,11 @@ class BallScheme(Scheme):
         found = boundary(self.problem, law, self.mechanism, common, self.delta, enough=self.delta)
         return found.violation <= self.delta
 
-    def missing(self, delta: float) -> BallScheme:
+    def missing(self, missed: float, delta: float) -> BallScheme:
         """The same centres and table, with balls that miss their record at most so often."""
-        other = replace(self, selection=replace(self.selection, delta=delta))
-        return other.holding(centres=self.centres, mechanism=self.mechanism)
+        selection = replace(self.selection, delta=missed).holding(self.centres)
+        other = replace(self, selection=selection, delta=delta)
+        return other.holding(mechanism=self.mechanism)
 
     @property
     def left(self) -> float:

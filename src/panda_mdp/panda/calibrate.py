@@ -1,20 +1,22 @@
-"""Selections that keep (epsilon, delta): what each costs in loss, download and secrecy."""
+"""Selections that keep (epsilon, delta): what each costs in loss, bytes and secrecy."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
 import numpy as np
 
-from panda_mdp.errors import MethodError
-from panda_mdp.panda.balls import BallAnchors, BallScheme
+from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.candidates import spread_out
 from panda_mdp.panda.certificate import MOST_RECORDS
 from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme, Decay
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import (
     PandaOptions,
     Scheme,
@@ -24,67 +26,88 @@ from panda_mdp.panda.selection import (
     check_rules,
 )
 from panda_mdp.problem import Problem
+from panda_mdp.table.encode import encode
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.thin import compact
 
 Family = Literal["ball", "candidates", "coins"]
-PARTS = (1.0, 0.25, 0.0625)
+RUNGS = (1e-7, 1e-4, 1e-2, 0.1)
+"""What fits is looked for at those of these deltas that are at most the one asked for, and at no
+other: whatever is found for a delta is found for every larger one."""
+PARTS = (1.0, 0.0625)
 """Parts of delta that a ball may miss its record with: larger balls cost less when missed."""
 FEW = 300
 """Domains up to this size are searched with more rates and radii: each look costs K^2."""
 MARGIN_WORK = 3e10
 """Surrogates are enumerated for all pairs and pairs of near candidates, up to this many."""
-WHOLE = 0.95
-"""A download of this share of the records is the whole table."""
-_CALL = "This call works, and everybody downloads the whole table: optimal(problem)"
+_CALL = "This call works, and everybody fetches the whole table: optimal(problem)"
 
 
 @dataclass(frozen=True)
 class Trial:
     """One set of parameters: what it costs, or which condition it fails."""
 
-    selection: Selection
+    selection: Selection | None
+    """What `panda` takes; None for the whole table, which has no Phase I."""
     selection_epsilon: float
     """What the upload alone may tell, per unit of distance."""
-    anchors: float = 0.0
-    """Rows that a user downloads, on average, where the parameters fit."""
+    delta: float = 0.0
+    """What it was made for and is to be run with: at most the delta that was asked for."""
+    download: int = 0
+    """Bytes that a user fetches, where the parameters fit: the whole of a file."""
     loss: float | None = None
     """Expected loss over the prior, draws and reports; None where the parameters do not fit."""
     failure: str = ""
-    """Empty, or the condition that binds: cost, surrogates, anchors, upload, size."""
+    """Empty, or the condition that binds: cost, surrogates, bytes, upload, size."""
     excess: float = 1.0
     """By what factor the binding condition is exceeded; 1 where nothing is."""
-    degenerate: bool = False
-    """Whether everybody downloads the whole table: no Phase I worth the name."""
 
     @property
     def fits(self) -> bool:
         """Whether the parameters keep (epsilon, delta) and the limits."""
         return not self.failure
 
+    def __str__(self) -> str:
+        if self.selection is None:
+            return "the whole table: optimal(problem)"
+        return f"{self.selection!r}, delta {self.delta:g}"
+
 
 @dataclass(frozen=True)
 class Calibration:
-    """What fits (epsilon, delta), as a frontier of loss, download and what the upload tells.
+    """What fits (epsilon, delta), as a frontier of loss, bytes and what the upload tells.
 
-    `selection` goes to `panda` with the same problem and delta; it is the one of least loss that is
-    not degenerate. None where nothing fits, or only the whole table for everybody, which
-    `optimal(problem)` gives without a Phase I; `binding` then says why.
+    The whole table for everybody, `compact(optimal(problem))`, is one of the trials: what is no
+    better in loss, bytes or secrecy is not on the frontier. With the same search, a larger delta or
+    more bytes never give a larger loss: what fits less is tried again for more.
     """
 
     frontier: tuple[Trial, ...]
-    """Fitting trials that no other beats in loss, download and secrecy at once; by loss."""
+    """Fitting trials that no other beats in loss, bytes and secrecy at once; by loss."""
     delta: float
     binding: str
-    """Which condition binds most often where nothing fits, in words; empty where something fits."""
+    """Why there is no selection to take, in words; empty where the best has one."""
     tried: tuple[Trial, ...]
 
     @property
     def best(self) -> Trial | None:
-        """The trial of least loss that is not degenerate."""
-        return next((trial for trial in self.frontier if not trial.degenerate), None)
+        """The trial of least loss; that of the whole table where it is no worse."""
+        return self.frontier[0] if self.frontier else None
+
+    @property
+    def knee(self) -> Trial | None:
+        """Where the frontier bends most: farthest below the line between its ends, in loss and
+        the logarithm of bytes, each over its range."""
+        if len(self.frontier) < 3:
+            return self.best
+        values = np.array([[trial.loss or 0.0, np.log(trial.download)] for trial in self.frontier])
+        spread = np.ptp(values, axis=0)
+        scaled = (values - values.min(axis=0)) / np.where(spread > 0, spread, 1.0)
+        return self.frontier[int(scaled.sum(axis=1).argmin())]
 
     @property
     def selection(self) -> Selection | None:
-        """Of the best trial."""
+        """Of the best trial: for `panda`, with the same problem and the trial's delta."""
         return None if self.best is None else self.best.selection
 
     def __repr__(self) -> str:
@@ -92,10 +115,9 @@ class Calibration:
         if best is None:
             return f"Calibration(nothing of {len(self.tried)} fits: {self.binding})"
         return (
-            f"Calibration({best.selection!r}, delta {self.delta:g}: expected loss "
-            f"{best.loss:.6g}, {best.anchors:.4g} rows per user, the upload tells "
-            f"{best.selection_epsilon:.3g}; {len(self.frontier)} on the frontier, "
-            f"{len(self.tried)} tried)"
+            f"Calibration({best}: expected loss {best.loss:.6g}, {best.download:,} bytes, the "
+            f"upload tells {best.selection_epsilon:.3g}; knee: {self.knee}; "
+            f"{len(self.frontier)} on the frontier, {len(self.tried)} tried)"
         )
 
 
@@ -104,16 +126,14 @@ class SearchSpace:
     """What `calibrate` looks at, and the limits that it keeps."""
 
     families: Sequence[Family] = ("ball", "candidates", "coins")
-    most_anchors: float | None = None
-    """Rows that a user downloads on average, at most."""
+    most_bytes: float | None = None
+    """What a user fetches, at most."""
     most_selection_epsilon: float | None = None
     """What the upload alone may tell per unit of distance, at most."""
     centre_shares: Sequence[float] = (0.1, 0.2, 0.3, 0.45, 0.6)
     """Shares of epsilon for the centre of a ball."""
-    rounds: int = 1
-    """How often shares half-way from the best ball to its neighbours are looked at."""
     candidate_counts: Sequence[int] | None = None
-    """Sizes of public candidate sets; all records, half and a quarter of them where None."""
+    """Sizes of public candidate sets; half and a quarter of the records where None."""
     decays: Sequence[Decay] = ("power", "exponential", "logistic")
     rates: Sequence[float] | None = None
     """Rates of the decays; a few by the domain's size where None."""
@@ -121,11 +141,11 @@ class SearchSpace:
     def __post_init__(self) -> None:
         for family in self.families:
             check_choice("a family", family, Family)
-        rows, upload = self.most_anchors, self.most_selection_epsilon
+        most, upload = self.most_bytes, self.most_selection_epsilon
         shares = [0 < share < 1 for share in self.centre_shares]
         check_rules(
             self,
-            ("most_anchors", rows is None or rows > 0, "a user downloads at least a row"),
+            ("most_bytes", most is None or most > 0, "a user fetches at least a byte"),
             ("most_selection_epsilon", upload is None or upload >= 0, "it is at least 0, or None"),
             ("centre_shares", all(shares), "a share of epsilon lies between 0 and 1"),
         )
@@ -133,7 +153,7 @@ class SearchSpace:
     def counts(self, size: int) -> list[int]:
         """Sizes of candidate sets of a domain, ascending."""
         given = self.candidate_counts
-        return sorted({size, size // 2, max(1, size // 4)} if given is None else set(given))
+        return sorted({max(1, size // 2), max(1, size // 4)} if given is None else set(given))
 
 
 def calibrate(
@@ -143,19 +163,18 @@ def calibrate(
     *,
     gap: float = 0.02,
 ) -> Calibration:
-    """What keeps (epsilon, delta), given what may be downloaded and what the upload may tell.
+    """What keeps (epsilon, delta), given what may be fetched and what the upload may tell.
 
-    Three families:
+    Three families, and the whole table beside them:
 
     - "ball": a private centre, for shares of epsilon, each with balls that miss their record with
-      all of delta, a quarter and a sixteenth; then the shares half-way from the best to its
-      neighbours, and balls that miss a quarter as often; one table serves everybody;
+      all of delta and a sixteenth; one table serves everybody;
     - "candidates": public candidate sets of records that serve the others, selected alike by
       everybody: the upload tells nothing;
     - "coins": the paper's decays.
 
-    Losses are exact, over the prior, the draws and the reports. Conditions are checked from cheap
-    to dear, so what cannot fit costs little.
+    Losses are exact, over the prior, the draws and the reports; bytes are those of the files.
+    Conditions are checked from cheap to dear, so what cannot fit costs little.
     """
     check_delta(delta)
     if delta == 0:
@@ -164,59 +183,59 @@ def calibrate(
         )
     search = search or SearchSpace()
     options = PandaOptions(gap=gap)
-    tried: list[Trial] = []
+    rungs = [rung for rung in RUNGS if rung <= delta] or [delta]
+    tried = [_whole(problem, search, options)]
     if "ball" in search.families:
-        tried += _balls(problem, delta, search, options)
+        tried += _balls(problem, rungs, search, options)
     if "candidates" in search.families:
         for count in search.counts(problem.size):
-            selection = BernoulliAnchors.alike(problem.domain, count, delta, problem)
-            tried.append(_weigh(selection.scheme(problem, delta, options), 0.0, search))
+            # Everybody's candidate is there almost surely: a larger delta would buy nothing.
+            selection = BernoulliAnchors.alike(problem.domain, count, rungs[0], problem)
+            tried.append(_weigh(selection.scheme(problem, rungs[0], options), 0.0, search))
     if "coins" in search.families:
-        for selection in _decaying(problem, delta, search):
-            tried.append(_toss(selection.scheme(problem, delta, options), search))
+        for rung in rungs:
+            for selection in _decaying(problem, rung, search):
+                tried.append(_toss(selection.scheme(problem, rung, options), search))
     frontier = _frontier([trial for trial in tried if trial.fits])
-    useful = any(not trial.degenerate for trial in frontier)
+    useful = frontier and frontier[0].selection is not None
     binding = "" if useful else _binding(problem, delta, tried)
     return Calibration(frontier, delta, binding, tuple(tried))
 
 
+def whole_table(problem: Problem, options: PandaOptions) -> Mechanism:
+    """The compact table of everybody; as it is where it cannot be shortened."""
+    table = options.table(problem)
+    with suppress(PrivacyError):
+        table = compact(table)
+    return table
+
+
+def wire_bytes(table: Mechanism) -> int:
+    """Bytes of a table's file as clients need it, without notes of how long it took."""
+    return len(encode(table.with_facts(stages=(), details={}), losses=False))
+
+
+def _whole(problem: Problem, search: SearchSpace, options: PandaOptions) -> Trial:
+    """Everybody fetches one table and spends all of epsilon on the report."""
+    table = whole_table(problem, options)
+    size, most = wire_bytes(table), search.most_bytes
+    if most is not None and size > most:
+        return Trial(None, 0.0, failure="bytes", excess=size / most)
+    return Trial(None, 0.0, download=size, loss=table.loss)
+
+
 def _balls(
-    problem: Problem, delta: float, search: SearchSpace, options: PandaOptions
+    problem: Problem, rungs: Sequence[float], search: SearchSpace, options: PandaOptions
 ) -> Iterator[Trial]:
-    """Balls by the share of epsilon for the centre and the part of delta for a miss."""
-    first: dict[float, BallScheme] = {}
-
-    def weigh(share: float, part: float) -> Trial:
+    """Balls by the share of epsilon for the centre, delta, and its part for a miss."""
+    for share in sorted(set(search.centre_shares)):
         spent = share * problem.epsilon
-        if share not in first:
-            first[share] = BallAnchors(spent, part * delta).scheme(problem, delta, options)
-        around, most = first[share], search.most_selection_epsilon
-        if most is None or spent <= most:
-            around = around.missing(part * delta)
-        return _weigh(around, spent, search)
-
-    shares = sorted(set(search.centre_shares))
-    balls = {(share, part): weigh(share, part) for share in shares for part in PARTS}
-    for _ in range(search.rounds):
-        for setting in _between(balls):
-            balls[setting] = weigh(*setting)
-    yield from (balls[setting] for setting in sorted(balls))
-
-
-def _between(balls: dict[tuple[float, float], Trial]) -> list[tuple[float, float]]:
-    """Settings next to the best that is no whole table: (share of epsilon, part of delta).
-
-    Shares half-way to its neighbours, and balls that miss their record a quarter as often: they are
-    larger, and what is outside costs less. Three at most.
-    """
-    useful = [key for key, trial in balls.items() if trial.fits and not trial.degenerate]
-    if not useful:
-        return []
-    share, part = min(useful, key=lambda key: (balls[key].loss, key))
-    shares = sorted({key[0] for key in balls})
-    at = shares.index(share)
-    near = [(share + shares[k]) / 2 for k in (at - 1, at + 1) if 0 <= k < len(shares)]
-    return [*((other, part) for other in near), (share, part / 4)]
+        # One law of centres and one table for all, whatever delta is.
+        first = BallAnchors(spent, rungs[0]).scheme(problem, rungs[0], options)
+        most = search.most_selection_epsilon
+        for rung, part in product(rungs, PARTS):
+            told = most is not None and spent > most
+            yield _weigh(first if told else first.missing(part * rung, rung), spent, search)
 
 
 def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[BernoulliAnchors]:
@@ -255,22 +274,21 @@ def _weigh(
         yield "upload", cost, search.most_selection_epsilon
         if scheme.failure is not None:
             yield "surrogates", scheme.failure.value, scheme.failure.limit
-        yield "anchors", scheme.expected_anchors, search.most_anchors
+        yield "bytes", PandaTable(scheme).download, search.most_bytes
 
+    value: float = 0
     for name, value, limit in conditions():
         if limit is not None and value > limit:
             excess = value / limit if limit > 0 else np.inf
-            return Trial(scheme.selection, cost, failure=name, excess=excess)
-    anchors = scheme.expected_anchors
-    whole = anchors > WHOLE * scheme.problem.size
-    return Trial(scheme.selection, cost, anchors, scheme.expected_loss, degenerate=whole)
+            return Trial(scheme.selection, cost, scheme.delta, failure=name, excess=excess)
+    return Trial(scheme.selection, cost, scheme.delta, int(value), scheme.expected_loss)
 
 
 def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Trials that no other beats in loss, download and what the upload tells; by loss."""
+    """Trials that no other beats in loss, bytes and what the upload tells; by loss."""
     # Settings that come to the same are one: the first.
     worth = {
-        (float(trial.loss or 0.0), trial.anchors, trial.selection_epsilon): trial
+        (float(trial.loss or 0.0), trial.download, trial.selection_epsilon): trial
         for trial in reversed(trials)
     }
     values = np.array(sorted(worth)).reshape(-1, 3)
@@ -280,25 +298,22 @@ def _frontier(trials: Sequence[Trial]) -> tuple[Trial, ...]:
 
 def _binding(problem: Problem, delta: float, tried: Sequence[Trial]) -> str:
     """In words: which condition comes nearest to being met, and by how much it is missed."""
-    if not tried:
-        return "no parameters were tried; name at least one family"
     if any(trial.fits for trial in tried):
         return (
-            "only the whole table for everybody keeps these limits; optimal(problem) gives that "
-            "without any Phase I; allow a larger delta, more rows or a larger epsilon of the "
-            f"upload. {_CALL}"
+            "fetch the whole table, without any Phase I: of what keeps these limits nothing loses "
+            f"less. {_CALL}"
         )
     nearest = min(tried, key=lambda trial: trial.excess)
     counts = Counter(trial.failure for trial in tried)
     words = {
         "cost": f"Phase I costs more than epsilon = {problem.epsilon:g}",
         "surrogates": f"surrogates of one set differ too much, more often than delta = {delta:g}",
-        "anchors": "more rows than most_anchors allows",
+        "bytes": "more bytes than most_bytes allows",
         "upload": "the upload tells more than most_selection_epsilon allows",
         "size": "too many records or near candidates for an account of all pairs",
     }
     said = "; ".join(f"{words[reason]} ({n} of {len(tried)})" for reason, n in counts.items())
     return (
-        f"{said}. Nearest: {nearest.selection!r}, which exceeds '{nearest.failure}' by a factor "
+        f"{said}. Nearest: {nearest}, which exceeds '{nearest.failure}' by a factor "
         f"{nearest.excess:.3g}. {_CALL}"
     )

@@ -58,8 +58,8 @@ class PandaTable:
     def __repr__(self) -> str:
         return (
             f"PandaTable({self.scheme.selection!r}: K={self.problem.size}, "
-            f"m={self.problem.outputs_count}, {self.guarantee}; a user downloads "
-            f"{self.download:.1%} of the records' rows)"
+            f"m={self.problem.outputs_count}, {self.guarantee}; a user fetches "
+            f"{self.download:,} bytes)"
         )
 
     @property
@@ -113,10 +113,10 @@ class PandaTable:
         """Expected loss over prior, draws and reports: an exact sum over true records."""
         return self.scheme.expected_loss
 
-    @property
-    def download(self) -> float:
-        """Rows that a user needs, on average, as a share of one row for every record."""
-        return self.scheme.expected_anchors / self.problem.size
+    @cached_property
+    def download(self) -> int:
+        """Bytes that a user fetches: the file, with the law of Phase I and all rows."""
+        return len(self.encode())
 
     @cached_property
     def weights(self) -> IntArray:
@@ -188,7 +188,7 @@ class PandaTable:
         return [
             *lines,
             f"The anchors alone tell at most {self.selection_epsilon:.3g} {per(unit)}; a user "
-            f"downloads {self.download:.1%} of the records' rows.",
+            f"fetches {self.download:,} bytes.",
             f"Expected loss {self.loss:.4g} {self.problem.loss_unit}, over places, draws and "
             "reports.",
             f"Another report from the same anchors costs epsilon {more.epsilon:g} and delta "

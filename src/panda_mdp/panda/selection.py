@@ -203,6 +203,12 @@ class Selection(RebuiltOnCopy, ABC):
             laws[domain] = self._law(domain)
         return laws[domain]
 
+    def holding(self, law: Any) -> Self:
+        """The same selection with a law that it would compute when asked."""
+        laws: WeakKeyDictionary[Domain, Any] = vars(self).setdefault("_laws", WeakKeyDictionary())
+        laws[law.domain] = law
+        return self
+
     @abstractmethod
     def _law(self, domain: Domain) -> Any:
         """The law of anchors on a domain."""

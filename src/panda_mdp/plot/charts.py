@@ -30,7 +30,11 @@ from panda_mdp.table.mechanism import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FAMILIES = {"BallAnchors": "balls", "BernoulliAnchors": "candidates, coins"}
+FAMILIES = {
+    "BallAnchors": "balls",
+    "BernoulliAnchors": "candidates, coins",
+    "NoneType": "whole table",
+}
 
 
 def trade_off(
@@ -170,7 +174,7 @@ def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
     fitting = [trial for trial in calibration.tried if trial.fits]
 
     def place(trial: Trial) -> tuple[float, float]:
-        return 100 * trial.anchors / problem.size, trial.loss or 0.0
+        return trial.download / 1000, trial.loss or 0.0
 
     families = dict.fromkeys(type(trial.selection).__name__ for trial in fitting)
     for family, look in zip(families, LINE_STYLES, strict=False):
@@ -185,9 +189,9 @@ def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
                 f"ε₁ {epsilon:.2g}", alike[0], (5, 5), textcoords="offset points", fontsize=8
             )
     axes.set(
-        xlabel="download per user, % of the table",
+        xlabel="download per user, kB",
         ylabel=f"expected loss, {problem.loss_unit}",
-        xlim=(0, 108),
+        xscale="log",
         # From zero, with room for the marker and the words of the highest point.
         ylim=(0, 1.12 * max(place(trial)[1] for trial in fitting)),
     )

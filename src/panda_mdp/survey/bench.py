@@ -255,7 +255,7 @@ class Comparison:
         if isinstance(made, PandaTable):
             note = (
                 f"epsilon holds but for delta {made.delta:g}; a user downloads "
-                f"{made.download:.0%} of the table"
+                f"{made.download:,} bytes"
             )
             values |= {"audited_epsilon": made.scheme.audited_epsilon, "holds": True}
             return Outcome({**values, "marginal": made.matrix}, note=note)
