@@ -96,7 +96,7 @@ def run_text_table(draw: Draw) -> Outcome:
 
 def covered(law: AnchorLaw, users: IntArray) -> FloatArray:
     """The probability of each record to be an anchor of some user, (K,)."""
-    return np.asarray(-np.expm1(np.log1p(-law.dense(users)).sum(axis=0)))
+    return -np.expm1(np.log1p(-law.dense(users)).sum(axis=0))
 
 
 def audited(run: PandaRun) -> Values:

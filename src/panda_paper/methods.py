@@ -238,7 +238,7 @@ def representatives(lat: FloatArray, lon: FloatArray, side: int = SIDE) -> IntAr
     offset = ((places - low - (index + 0.5) * step) ** 2).sum(axis=1)
     order = np.lexsort((offset, index[:, 1], index[:, 0]))
     _, first = np.unique(index[order], axis=0, return_index=True)
-    return np.asarray(order[first])
+    return order[first]
 
 
 def representative_problem(problem: Problem, distance: FloatArray, stand_in: IntArray) -> Problem:

@@ -65,7 +65,7 @@ def near_probability(decay: Decay, distance: FloatArray) -> FloatArray:
         "power": 1 / (1 + 0.75 * distance**RATE),
         "logistic": 2 / (1 + np.exp(0.8 * RATE * distance)),
     }
-    return np.asarray(ALPHA * shapes[decay])
+    return ALPHA * shapes[decay]
 
 
 def published_law(decay: Decay, domain: Domain, city: str) -> AnchorLaw:
@@ -95,7 +95,7 @@ def exchanged(domain: Domain) -> Domain:
 def draw_sets(law: AnchorLaw, users: IntArray, seed: int) -> BoolArray:
     """Which records each user selects, one row per user."""
     generator = np.random.default_rng([seed, 3])
-    return np.asarray(generator.random((len(users), law.domain.size)) < law.dense(users))
+    return generator.random((len(users), law.domain.size)) < law.dense(users)
 
 
 def audit_values(found: Sequence[tuple[float, float]]) -> Values:

@@ -124,11 +124,11 @@ class Rows(tuple[Row, ...]):
         known = [pair for pair in found if not any(isinstance(one, NO_NUMBER) for one in pair)]
         pairs = [np.stack(np.broadcast_arrays(*pair)).reshape(2, -1) for pair in known]
         every = np.hstack([np.empty((2, 0)), *pairs])
-        return np.asarray(every[:, ~np.isnan(every[1])])
+        return every[:, ~np.isnan(every[1])]
 
     def numbers(self, value: str) -> FloatArray:
         """A value of all rows that have it as a number, entries of lists one by one."""
-        return np.asarray(self.points(value)[1])
+        return self.points(value)[1]
 
     def mean(self, value: str) -> float:
         """The mean of a value; NaN where no row has it."""

@@ -92,7 +92,7 @@ class Study:
     def street_counts(self, domain: Domain) -> IntArray:
         """How many streets end at each record's node."""
         ends = np.concatenate([self.city.u, self.city.v])
-        return np.asarray(np.bincount(ends, minlength=self.city.nodes)[_nodes(domain)])
+        return np.bincount(ends, minlength=self.city.nodes)[_nodes(domain)]
 
 
 def title_of(name: str, remark: str = "") -> str:

@@ -84,7 +84,7 @@ def lattice_points(vectors: FloatArray, bits: int) -> IntArray:
     scaled = np.rint(np.ldexp(vectors, bits))
     if not np.abs(scaled).max() < 2**EXACT_BITS:
         raise PrivacyError(f"the vectors are too long for a lattice of 2^-{bits}")
-    return np.asarray(scaled.astype(np.int64))
+    return scaled.astype(np.int64)
 
 
 class RowFacts(NamedTuple):
@@ -197,7 +197,7 @@ class FactoredRows(RebuiltOnCopy):
     def squares(self, records: IntArray) -> FloatArray:
         """Squared distances of some records to all, in units of the lattice, exactly."""
         points, norms = self._reals
-        return np.asarray(norms[records][:, None] + norms - 2 * (points[records] @ points.T))
+        return norms[records][:, None] + norms - 2 * (points[records] @ points.T)
 
     def ticks(self, squares: FloatArray) -> IntArray:
         """The whole, cut off distances t."""
@@ -211,7 +211,7 @@ class FactoredRows(RebuiltOnCopy):
         part = steps & ((1 << RATE_BITS) - 1)
         whole = first[part >> (b + c)] * second[(part >> c) & ((1 << b) - 1)] >> WEIGHT_BITS
         whole = whole * third[part & ((1 << c) - 1)] >> WEIGHT_BITS
-        return np.asarray(self.shape_weights * whole >> (steps >> RATE_BITS))
+        return self.shape_weights * whole >> (steps >> RATE_BITS)
 
     def entries(self, numbers: IntArray) -> IntArray:
         """Rows before the rest is added, (rows, m)."""
@@ -241,7 +241,7 @@ class FactoredRows(RebuiltOnCopy):
 
     def __getitem__(self, key: Any) -> IntArray:
         if isinstance(key, tuple):
-            return np.asarray(np.asarray(self)[key])
+            return np.asarray(self)[key]
         some = np.arange(len(self))[key]
         refuse_large(some.size, self.outputs)
         rows = self.entries(self.numbers(self.squares(np.atleast_1d(some))))

@@ -124,7 +124,7 @@ class FlooredRows(RebuiltOnCopy):
             row[self.columns[part]] = self.values[part]
             return row
         if isinstance(key, tuple):
-            return np.asarray(np.asarray(self)[key])
+            return np.asarray(self)[key]
         chosen = np.arange(len(self))[key]
         refuse_large(len(chosen), len(self.floor))
         out = np.tile(self.floor, (len(chosen), 1))
@@ -143,7 +143,7 @@ class FlooredRows(RebuiltOnCopy):
         every = np.bincount(self.columns, minlength=len(self.floor)) == len(self)
         some = np.zeros(len(self.floor), dtype=np.bool_)
         some[self.columns[self.values != 0]] = True
-        return np.asarray(some | ((self.floor != 0) & ~every))
+        return some | ((self.floor != 0) & ~every)
 
     def largest(self) -> IntArray:
         """Which stored entry is the largest of every row, the first of equals."""
@@ -151,14 +151,14 @@ class FlooredRows(RebuiltOnCopy):
         highest = np.maximum.reduceat(self.values, self.starts[:-1])
         top = np.flatnonzero(self.values == np.repeat(highest, count))
         row = self.records[top]
-        return np.asarray(top[np.concatenate([[True], row[1:] != row[:-1]])])
+        return top[np.concatenate([[True], row[1:] != row[:-1]])]
 
     def keys(self) -> IntArray:
         """A number for every row, equal for equal rows that store the same columns."""
         odd = np.random.default_rng(0).integers(1, 1 << 62, len(self.floor)) | 1
         with np.errstate(over="ignore"):
             mixed = (self.values + self.columns) * odd[self.columns]
-            return np.asarray(np.add.reduceat(mixed, self.starts[:-1]))
+            return np.add.reduceat(mixed, self.starts[:-1])
 
     def sums(self) -> tuple[IntArray, npt.NDArray[np.float64]]:
         """Of every row: exactly modulo 2^64, and nearly in float64."""

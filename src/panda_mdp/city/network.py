@@ -263,7 +263,7 @@ def _inner_nodes(city: City, oneway: BoolArray) -> BoolArray:
     # Of two pieces, none or both are one-way, and then one leads in and one out.
     one_way_ends = np.bincount(both, np.tile(oneway, 2), city.nodes)
     leaving = np.bincount(city.u, oneway, city.nodes)
-    return np.asarray(inner & ((one_way_ends == 0) | ((one_way_ends == 2) & (leaving == 1))))
+    return inner & ((one_way_ends == 0) | ((one_way_ends == 2) & (leaving == 1)))
 
 
 def _chains(node: IntArray, piece: IntArray, inner: BoolArray) -> tuple[IntArray, int]:

@@ -171,4 +171,4 @@ def _branch(
 
 def _lengths(points: FloatArray, streets: IntArray) -> FloatArray:
     x, y = (points[streets[:, 0]] - points[streets[:, 1]]).T
-    return np.asarray(np.hypot(x, y))
+    return np.hypot(x, y)

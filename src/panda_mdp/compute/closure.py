@@ -332,7 +332,7 @@ class Closure:
         """The table half way, in logarithms, between the least log-Lipschitz one above z and the
         greatest one below: log-Lipschitz too (rows unscaled). Rows that are not `active` stay."""
         above, below = (self.close(side, epsilon, active, nats) for side in (z, 1 / z))
-        return np.asarray(np.sqrt(above / below))
+        return np.sqrt(above / below)
 
     def centred_rounds(
         self,
@@ -371,7 +371,7 @@ class Closure:
     def _excesses(self, sums: FloatArray) -> FloatArray:
         logs = np.log(sums)
         near, distance = self.near
-        return np.asarray((np.abs(logs[:, None] - logs[near]) / distance).max(axis=1))
+        return (np.abs(logs[:, None] - logs[near]) / distance).max(axis=1)
 
     def mixed(self, z: FloatArray, share: float) -> tuple[Closure, FloatArray]:
         """The table with the share of a row that is common to all records: all outputs alike where
@@ -447,4 +447,4 @@ def _span(cut: Cut, top: FloatArray, z: FloatArray) -> float:
 def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:
     """The floor of every output: an even share of a number, and `UNUSED` where it is 0."""
     even = np.full(outputs, floor / outputs) if isinstance(floor, float) else floor
-    return np.asarray(np.maximum(even, UNUSED))
+    return np.maximum(even, UNUSED)

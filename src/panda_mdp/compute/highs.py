@@ -214,7 +214,7 @@ def multipliers(prices: FloatArray, exponent: FloatArray, outputs: int) -> Float
     Prices of the wrong sign, which tolerances allow, become 0.
     """
     scaled = np.maximum(-prices, 0.0).reshape(2, len(exponent), outputs)
-    return np.asarray(scaled * np.exp(-0.5 * exponent)[None, :, None])
+    return scaled * np.exp(-0.5 * exponent)[None, :, None]
 
 
 def cost_scale(cost: FloatArray) -> float:

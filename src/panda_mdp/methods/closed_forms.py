@@ -111,7 +111,7 @@ def floored(matrix: FloatArray) -> FloatArray:
 def softmax(logits: FloatArray) -> FloatArray:
     """Rows exp(logit) over their sums, without overflow."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
 
 
 NATS = 600.0
@@ -185,11 +185,11 @@ class Envelope:
     def __call__(self, constant: float, rows: IntArray | slice = slice(None)) -> FloatArray:
         loss = self.problem.loss
         if constant >= self.limit:
-            return np.asarray(loss[rows])
+            return loss[rows]
         places = self._closure.place[rows]
         active = np.isin(np.arange(len(loss)), places)
         closed = self._closure.close(self._exponentials, self._unit * constant, active)
-        return np.asarray(loss.min(axis=0) - np.log(closed[places]) / self._unit)
+        return loss.min(axis=0) - np.log(closed[places]) / self._unit
 
     @cached_property
     def sample(self) -> IntArray:
@@ -219,7 +219,7 @@ class Envelope:
     @cached_property
     def _exponentials(self) -> FloatArray:
         loss = self.problem.loss
-        return np.asarray(np.exp(-self._unit * (loss - loss.min(axis=0)))[self._closure.order])
+        return np.exp(-self._unit * (loss - loss.min(axis=0)))[self._closure.order]
 
 
 def best_constant(envelope: Envelope) -> float:
@@ -287,7 +287,7 @@ def flip_probabilities(chance: FloatArray) -> FloatArray:
     for node, weight in zip(0.5 * (nodes + 1), 0.5 * weights, strict=True):
         miss = 1.0 - node * chance
         total += weight * (chance * np.exp(np.log(miss).sum(axis=1, keepdims=True)) / miss)
-    return np.asarray(total / total.sum(axis=1, keepdims=True))
+    return total / total.sum(axis=1, keepdims=True)
 
 
 def tight_constraints(problem: Problem) -> Mechanism:

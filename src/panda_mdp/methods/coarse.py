@@ -154,7 +154,7 @@ def shortest_paths(between: FloatArray) -> FloatArray:
     """The largest metric that nowhere exceeds some symmetric distances, all positive."""
     # SciPy takes what is below 1e-8 for no edge at all; powers of two change no digit.
     unit = 2.0 ** np.floor(np.log2(_least(between)))
-    return np.asarray(scipy.sparse.csgraph.floyd_warshall(between / unit, directed=False) * unit)
+    return scipy.sparse.csgraph.floyd_warshall(between / unit, directed=False) * unit
 
 
 def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem:

@@ -60,7 +60,7 @@ class Cells:
     def total(self, values: FloatArray) -> FloatArray:
         """Sums over the edges of each cell, shape (points, sites): plus for the site on the left,
         minus for the one on the right."""
-        return np.asarray((self._incidence @ values.T).T)
+        return (self._incidence @ values.T).T
 
     @cached_property
     def _incidence(self) -> scipy.sparse.csr_array:
@@ -106,11 +106,11 @@ def voronoi(sites: FloatArray, reach: float) -> Cells:
 
 
 def _along(vectors: ComplexArray, ahead: ComplexArray) -> FloatArray:
-    return np.asarray((vectors * ahead.conj()).real)
+    return (vectors * ahead.conj()).real
 
 
 def _wrapped(angle: FloatArray) -> FloatArray:
-    return np.asarray(np.remainder(angle + np.pi, 2 * np.pi) - np.pi)
+    return np.remainder(angle + np.pi, 2 * np.pi) - np.pi
 
 
 GAUSS_LEGENDRE = (20, 2.0)
@@ -272,7 +272,7 @@ def sector_integrals(
 
 def _to_w(angle: FloatArray) -> FloatArray:
     limit = np.pi / 2
-    return np.asarray(np.arcsinh(np.tan(np.clip(angle, -limit, limit))))
+    return np.arcsinh(np.tan(np.clip(angle, -limit, limit)))
 
 
 def _share(problem: Problem, error: float) -> float:

@@ -92,7 +92,7 @@ def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
 def _doubling(epsilon: Any) -> Any:
     """ln 2 over epsilon, which is its own inverse."""
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(2) / np.maximum(epsilon, 1e-300))
+        return np.log(2) / np.maximum(epsilon, 1e-300)
 
 
 def _length(epsilon: float, unit: str) -> str:

@@ -18,7 +18,7 @@ UNBOUNDED = 1e6
 
 def expected_losses(table: Table) -> FloatArray:
     """sum_y c_xy z_xy of each record, shape (K,), in the unit of the losses."""
-    return np.asarray(np.einsum("xy,xy->x", table.problem.loss, table.matrix))
+    return np.einsum("xy,xy->x", table.problem.loss, table.matrix)
 
 
 def local_epsilons(table: Table) -> FloatArray:

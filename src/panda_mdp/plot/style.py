@@ -122,7 +122,7 @@ def draw_streets(axes: Axes, nodes: FloatArray, u: Any, v: Any, *, strong: bool 
 
 def circle_areas(share: FloatArray) -> FloatArray:
     """Areas of circles in proportion to probabilities, the largest of them no blot."""
-    return np.asarray(share * min(5000.0, 1600.0 / max(float(share.max()), 1e-300)))
+    return share * min(5000.0, 1600.0 / max(float(share.max()), 1e-300))
 
 
 def legend_below(axes: Axes) -> Legend:

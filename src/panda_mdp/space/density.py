@@ -72,4 +72,4 @@ def slow(metric: PathMetric, radius: FloatArray) -> FloatArray:
     lengths = np.append(SLOWNESS * STEP * around.lengths, away)
     graph = adjacency(first, second, size + 1, lengths)
     found = scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=np.array([size]))
-    return np.asarray(np.maximum(radius.max() + 1 - found[0, :size], radius))
+    return np.maximum(radius.max() + 1 - found[0, :size], radius)

@@ -212,7 +212,7 @@ class Mesh(RebuiltOnCopy):
         """How far points lie beyond each side of the area, in spacings; shape (n, sides)."""
         corners = self.area @ SLANT
         outward = _across(np.roll(corners, -1, axis=0) - corners)
-        return np.asarray(lattice @ SLANT @ outward - (corners.T * outward).sum(axis=0))
+        return lattice @ SLANT @ outward - (corners.T * outward).sum(axis=0)
 
     def _corners_of(self, cells: IntArray) -> IntArray:
         """Vertices of triangles (i, j, upper), shape (n, 3); -1 where one is missing."""
@@ -276,12 +276,12 @@ def covering(area: FloatArray, margin: float) -> IntArray:
     shadow, at, shapes = corners @ axes, cells[:, :2] @ SLANT @ axes, CORNERS @ SLANT @ axes
     low, high = shapes.min(axis=1)[cells[:, 2]], shapes.max(axis=1)[cells[:, 2]]
     gap = np.maximum(at + low - shadow.max(axis=0), shadow.min(axis=0) - at - high)
-    return np.asarray(cells[~(gap > margin).any(axis=1)])
+    return cells[~(gap > margin).any(axis=1)]
 
 
 def _across(sides: FloatArray) -> FloatArray:
     """Unit vectors to the right of some sides, (2, n)."""
-    return np.asarray(np.stack([sides[:, 1], -sides[:, 0]]) / np.hypot(*sides.T))
+    return np.stack([sides[:, 1], -sides[:, 0]]) / np.hypot(*sides.T)
 
 
 def project(
@@ -351,7 +351,7 @@ def _projected(ring: FloatArray, middle: tuple[float, float]) -> FloatArray:
 
 def _corners(cells: IntArray) -> IntArray:
     """Lattice coordinates of the three corners of triangles (i, j, upper), shape (n, 3, 2)."""
-    return np.asarray(cells[:, None, :2] + CORNERS[cells[:, 2]])
+    return cells[:, None, :2] + CORNERS[cells[:, 2]]
 
 
 def _lookup(vertices: IntArray) -> tuple[IntArray, IntArray]:
@@ -470,7 +470,7 @@ def around(points: FloatArray, margin: float) -> FloatArray:
     """Points on circles of at least `margin` around each corner of the hull of `points`."""
     angles = 2 * np.pi * np.arange(CIRCLE_POINTS) / CIRCLE_POINTS
     circle = margin / np.cos(np.pi / CIRCLE_POINTS) * np.stack([np.cos(angles), np.sin(angles)], 1)
-    return np.asarray((convex_hull(points)[:, None, :] + circle).reshape(-1, 2))
+    return (convex_hull(points)[:, None, :] + circle).reshape(-1, 2)
 
 
 def convex_hull(points: FloatArray) -> FloatArray:

@@ -164,7 +164,7 @@ def longitude_gap(lon: FloatArray | float, lon2: FloatArray | float) -> FloatArr
     """
     gap = np.abs(np.subtract(lon, lon2))
     if np.all(gap <= 180):
-        return np.asarray(gap)
+        return gap
     around = (180 - np.maximum(lon, lon2)) + (180 + np.minimum(lon, lon2))
     return np.where(gap > 180, around, gap)
 
@@ -183,13 +183,13 @@ def haversine_km(
     a = np.sin(half_lat) ** 2 + cosines * np.sin(half_lon) ** 2
     far = a > 0.5
     if not np.any(far):
-        return np.asarray(2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(a)))
+        return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(a))
     # arcsin loses half its digits near the antipode; measure from the antipode instead.
     half_sum = np.deg2rad(np.add(lat, lat2)) / 2
     rest = np.sin(half_sum) ** 2 + cosines * np.cos(half_lon) ** 2
     near_angle = 2 * np.arcsin(np.sqrt(np.minimum(a, 1.0)))
     far_angle = np.pi - 2 * np.arcsin(np.sqrt(np.minimum(rest, 1.0)))
-    return np.asarray(EARTH_RADIUS_KM * np.where(far, far_angle, near_angle))
+    return EARTH_RADIUS_KM * np.where(far, far_angle, near_angle)
 
 
 def are_places(lat: Any, lon: Any) -> BoolArray:
@@ -301,13 +301,13 @@ Squares = Callable[[FloatArray, FloatArray], FloatArray]
 
 def _block_squares(first: FloatArray, second: FloatArray) -> FloatArray:
     """Squared distances of each of the first vectors to each of the second."""
-    return np.asarray(scipy.spatial.distance.cdist(first, second, "sqeuclidean"))
+    return scipy.spatial.distance.cdist(first, second, "sqeuclidean")
 
 
 def _pair_squares(first: FloatArray, second: FloatArray) -> FloatArray:
     """Squared distances of first[i] to second[i]."""
     difference = first - second
-    return np.asarray(np.einsum("ij,ij->i", difference, difference))
+    return np.einsum("ij,ij->i", difference, difference)
 
 
 def lengths(first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
@@ -321,7 +321,7 @@ def lengths(first: FloatArray, second: FloatArray, squares: Squares) -> FloatArr
         total = value + corrected
         excess = (total - value) - corrected
         value = total
-    return np.asarray(np.sqrt(value))
+    return np.sqrt(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +354,7 @@ class Euclidean(Vectors):
         points, norms = self._whole
         first, second = points[rows], points[cols]
         squares = norms[rows][:, None] + norms[cols] - 2 * (first @ second.T)
-        return np.asarray(np.ldexp(np.sqrt(squares), -self.lattice[1]))
+        return np.ldexp(np.sqrt(squares), -self.lattice[1])
 
     @cached_property
     def _whole(self) -> tuple[FloatArray, FloatArray]:
@@ -403,7 +403,7 @@ class Angular(Vectors):
 
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
         across, along = lengths(first, second, squares), lengths(first, -second, squares)
-        return np.asarray(2 * np.arctan2(across, along))
+        return 2 * np.arctan2(across, along)
 
     @cached_property
     def smallest(self) -> tuple[float, int, int]:
@@ -467,10 +467,10 @@ class Matrix(Metric):
         check_triangles(self.distances)
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        return np.asarray(self.distances[np.ix_(rows, cols)])
+        return self.distances[np.ix_(rows, cols)]
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
-        return np.asarray(self.distances[first, second])
+        return self.distances[first, second]
 
     def take(self, indices: IntArray) -> Self:
         return replace(self, distances=self.block(indices, indices))

@@ -118,13 +118,13 @@ class Tiles:
     def across(self) -> FloatArray:
         """Upper bounds on the distance between records of two tiles, all of them: (T, T)."""
         distance = self.metric.block(self.centres, self.centres)
-        return np.asarray((distance + (self.radii[:, None] + self.radii)) * (1 + self._slack))
+        return (distance + (self.radii[:, None] + self.radii)) * (1 + self._slack)
 
     def _between(self, own: IntArray, others: IntArray, slack: float = 1.0) -> FloatArray:
         distance = self.metric.block(self.centres[own], self.centres[others])
         spread = self.radii[own][:, None] + self.radii[others]
         lost = slack * self._slack * (distance + spread)
-        return np.asarray(np.maximum(0.0, distance - spread - lost))
+        return np.maximum(0.0, distance - spread - lost)
 
     def by_region(self, radius: float) -> Iterator[Pairs]:
         """The pairs (a, b) of tiles with `between` < `radius` in parts: a, b and `between`,
@@ -184,7 +184,7 @@ def _along_widest(coordinates: FloatArray, order: IntArray, starts: IntArray) ->
     home = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     high, low = (f.reduceat(points, starts[:-1], axis=0) for f in (np.maximum, np.minimum))
     along = points[np.arange(len(order)), (high - low).argmax(axis=1)[home]]
-    return np.asarray(order[np.lexsort((along, home))])
+    return order[np.lexsort((along, home))]
 
 
 def tile(metric: Metric, leaf: int = TILE) -> Tiles:
