@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panda_mdp import City, count_visits, load_traces, synthetic_city
+from panda_mdp import City, load_traces, synthetic_city
 
 TAXIS = 316
 
@@ -48,7 +48,7 @@ def main() -> None:
         write_csv(city, path, arguments.rows)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         start = time.perf_counter()
-        visits = count_visits(load_traces(path), domain, limit_km=1.0)
+        visits = load_traces(path).visits(domain, limit_km=1.0)
         spent = time.perf_counter() - start
     more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
     print(visits)

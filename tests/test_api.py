@@ -58,7 +58,7 @@ print("lean")
 
 def test_all_is_curated():
     assert pm.__all__ == sorted(pm.__all__)
-    assert len(set(pm.__all__)) == len(pm.__all__) <= 61
+    assert len(set(pm.__all__)) == len(pm.__all__) <= 60
     assert set(pm.__all__) >= CONTRACT
     for name in pm.__all__:
         assert hasattr(pm, name), name

@@ -5,7 +5,6 @@ from panda_mdp.city.maps import load_city
 from panda_mdp.city.places import load_places
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import load_traces
-from panda_mdp.city.visits import count_visits
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.estimate import estimate
 from panda_mdp.frames.key import DrawKey
@@ -86,7 +85,6 @@ __all__ = [
     "compact",
     "compose",
     "constopt",
-    "count_visits",
     "distance_loss",
     "dominate",
     "estimate",

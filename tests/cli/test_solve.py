@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
-from panda_mdp.city.visits import load_prior
+from panda_mdp.city.traces import load_prior
 from panda_mdp.cli import app
 from panda_mdp.errors import FileFormatError
 from panda_mdp.methods.references import android_grid

@@ -377,7 +377,7 @@ def travel(
 
 def _shortest(graph: scipy.sparse.csr_array, sources: IntArray) -> FloatArray:
     # A symmetric matrix read as directed gives the same paths in half the time.
-    return np.asarray(scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=sources))
+    return scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=sources)
 
 
 def shortest_parallel(
@@ -448,8 +448,7 @@ def travel_loss(
             f"{int(cut[t].sum())} records cannot reach task {int(goals[t])} over the streets; "
             f"make the domain from city.largest_component({'strong=True' if directed else ''})"
         )
-    distance = scipy.spatial.distance.cdist(ways.T, ways.T[columns], "cityblock", w=shares)
-    return np.asarray(distance)
+    return scipy.spatial.distance.cdist(ways.T, ways.T[columns], "cityblock", w=shares)
 
 
 def _nodes_of(city: City, domain: Domain) -> IntArray:

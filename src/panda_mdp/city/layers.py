@@ -185,8 +185,8 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
         lon,
         a,
         b,
-        np.asarray(1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])),
-        oneway=np.asarray(way != 0),
+        1000 * haversine_km(lat[a], lon[a], lat[b], lon[b]),
+        oneway=way != 0,
         speed_kmh=None if speed is None else speed[line],
     )
 

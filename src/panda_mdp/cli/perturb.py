@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -26,6 +25,7 @@ from panda_mdp.cli.options import (
     require,
 )
 from panda_mdp.errors import MethodError
+from panda_mdp.frames.perturb import Uncovered
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.everywhere import EverywhereMechanism
@@ -38,14 +38,6 @@ PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """A place that somebody types as an argument must reach our refusal, which does not repeat it."""
 
 
-class Uncovered(StrEnum):
-    """What becomes of rows that are not covered."""
-
-    refuse = "refuse"
-    drop = "drop"
-    null = "null"
-
-
 @described
 def perturb(
     context: typer.Context,
@@ -56,7 +48,7 @@ def perturb(
     lat: str = "lat",
     lon: str = "lon",
     record: str | None = None,
-    outside: Uncovered = Uncovered.refuse,
+    outside: Uncovered = "refuse",
     person: str | None = None,
     time: str | None = None,
     period: str | None = None,
@@ -150,7 +142,7 @@ def perturb(
         mechanism,
         columns,
         limit=float(written.get("snap_limit", snap_limit)),
-        outside=written.get("outside", outside.value),
+        outside=written.get("outside", outside),
         key=None if key is None else DrawKey.load(key),
         budget=budget if budget is not None else written.get("budget"),
     )

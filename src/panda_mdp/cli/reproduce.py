@@ -136,10 +136,9 @@ def _study(
 def _visits(city: City, traces: Path) -> tuple[FloatArray, str]:
     """How often each node of the city was visited."""
     from panda_mdp.city.traces import load_traces
-    from panda_mdp.city.visits import count_visits
 
     domain = city.domain(records=None)
-    counted = count_visits(load_traces(traces), domain)
+    counted = load_traces(traces).visits(domain)
     visits = np.zeros(city.nodes)
     if domain.nodes is not None:
         visits[domain.nodes] = counted.counts

@@ -86,7 +86,7 @@ def solve(
         time_limit SECONDS: End with the best so far; 0 for no limit.
     """
     from panda_mdp.city.draw import find_places
-    from panda_mdp.city.visits import load_prior
+    from panda_mdp.city.traces import load_prior
     from panda_mdp.methods.references import REFERENCES, at_displacement
     from panda_mdp.panda.panda_table import PandaTable
 
@@ -324,8 +324,7 @@ def prior(
         limit KM: Farthest that a fix may be from a place.
     """
     from panda_mdp.city.draw import find_places
-    from panda_mdp.city.traces import load_traces
-    from panda_mdp.city.visits import count_visits, save_prior
+    from panda_mdp.city.traces import load_traces, save_prior
     from panda_mdp.space.domain import Domain
 
     require(
@@ -337,7 +336,7 @@ def prior(
         places = find_places(city, RECORDS, 0)
         domain = places if isinstance(places, Domain) else places.domain(None)
         source = load_traces(traces, columns=columns)
-        visits = count_visits(source, domain, limit_km=limit)
+        visits = source.visits(domain, limit_km=limit)
         made = (
             visits.public_prior(source=public) if epsilon is None else visits.private_prior(epsilon)
         )

@@ -200,7 +200,7 @@ class Closure:
         `weighted` = p c; both in the domain's order."""
         sums = matrix.sum(axis=1)
         loss = np.einsum("xy,xy->x", weighted, matrix) / np.where(sums > 0, sums, 1.0)
-        return np.asarray(matrix.max(axis=0)), float(loss.sum())
+        return matrix.max(axis=0), float(loss.sum())
 
     def expected(self, z: FloatArray, weighted: FloatArray) -> float:
         """sum p c z of a dense table along the tiles."""

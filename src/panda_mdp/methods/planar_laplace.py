@@ -91,7 +91,7 @@ def voronoi(sites: FloatArray, reach: float) -> Cells:
         diagram = scipy.spatial.Voronoi(sites)
         left, right = np.array(diagram.ridge_points, dtype=np.int64).T
         ends = np.sort(np.array(diagram.ridge_vertices, dtype=np.int64), axis=1)
-        places = np.asarray(diagram.vertices) @ PLANE
+        places = diagram.vertices @ PLANE
     spots = sites @ PLANE
     across, middle = spots[left] - spots[right], (spots[left] + spots[right]) / 2
     ahead = -1j * across / np.abs(across)

@@ -113,15 +113,25 @@ def audit_weights(
     """Audit integer weights, shape (K, m), rows summing to 2^62, by `backend` or the default."""
     if isinstance(weights, FactoredRows):
         value, (x, x2) = factored_rate(domain, weights)
-        return Audit(
-            holds=bool(value <= epsilon),
-            epsilon=value,
-            worst=(x, x2, int(outputs[weights.shape_outputs[0]])),
-            claimed=float(epsilon),
-            unit=domain.unit,
-            distance=domain.distance(x, x2),
-            pairs=domain.size * (domain.size - 1) // 2,
-        )
+        y = int(weights.shape_outputs[0])
+    else:
+        value, (x, x2, y) = _worst(domain, weights, backend)
+    return Audit(
+        holds=bool(value <= epsilon),
+        epsilon=float(value),
+        worst=(x, x2, int(outputs[y])),
+        claimed=float(epsilon),
+        unit=domain.unit,
+        distance=domain.distance(x, x2),
+        pairs=domain.size * (domain.size - 1) // 2,
+    )
+
+
+def _worst(
+    domain: Domain, weights: IntArray | FlooredRows, backend: Backend | None
+) -> tuple[float, tuple[int, int, int]]:
+    """The audited epsilon, the two records that attain it, the more likely one first, and the
+    column."""
     if isinstance(weights, FlooredRows):
         entries = weights.shape[0] * weights.shape[1]
         few = DENSE_ENTRIES[0] <= entries <= DENSE_ENTRIES[1]
@@ -134,23 +144,12 @@ def audit_weights(
         column = zero[:, mixed[0]] if len(mixed) else zero[:, 0]
         uneven = (int(column.argmin()), int(column.argmax()), int(mixed[0])) if len(mixed) else None
     if uneven is not None:
-        value, (x, x2, y) = np.inf, uneven
-    else:
-        value, x, x2 = largest_rate(domain, None, weights, backend)
-        first, second = weights[x], weights[x2]
-        ratio = np.log(np.maximum(first, 1)) - np.log(np.maximum(second, 1))
-        y = int(np.argmax(np.where(first != second, np.abs(ratio), -1.0)))
-        if first[y] < second[y]:
-            x, x2 = x2, x
-    return Audit(
-        holds=bool(value <= epsilon),
-        epsilon=float(value),
-        worst=(x, x2, int(outputs[y])),
-        claimed=float(epsilon),
-        unit=domain.unit,
-        distance=domain.distance(x, x2),
-        pairs=domain.size * (domain.size - 1) // 2,
-    )
+        return np.inf, uneven
+    value, x, x2 = largest_rate(domain, None, weights, backend)
+    first, second = weights[x], weights[x2]
+    ratio = np.log(np.maximum(first, 1)) - np.log(np.maximum(second, 1))
+    y = int(np.argmax(np.where(first != second, np.abs(ratio), -1.0)))
+    return value, (x2, x, y) if first[y] < second[y] else (x, x2, y)
 
 
 def factored_rate(domain: Domain, rows: FactoredRows) -> tuple[float, tuple[int, int]]:

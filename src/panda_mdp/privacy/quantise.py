@@ -69,7 +69,7 @@ def _check_rows(matrix: FloatArray) -> FloatArray:
         raise PrivacyError(
             f"matrix[{x}, {y}] is {matrix[x, y]}; probabilities are finite and not negative"
         )
-    sums = np.asarray(matrix.sum(axis=1))
+    sums = matrix.sum(axis=1)
     _check_sums(sums)
     return sums
 

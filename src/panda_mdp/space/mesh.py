@@ -178,13 +178,13 @@ class Mesh(RebuiltOnCopy):
     def interior(self) -> BoolArray:
         """Which vertices have six neighbours that all lie in the area."""
         complete = np.all(self.neighbours >= 0, axis=1)
-        return frozen(np.asarray(complete & np.all(self.covered[self.neighbours], axis=1)))
+        return frozen(complete & np.all(self.covered[self.neighbours], axis=1))
 
     @cached_property
     def covered(self) -> BoolArray:
         """Which vertices lie in the area: the others are there to cover its rim."""
         beyond = self._beyond(self.vertices.astype(np.float64))
-        return frozen(np.asarray(np.all(beyond <= COVERED / 2, axis=1)))
+        return frozen(np.all(beyond <= COVERED / 2, axis=1))
 
     @property
     def resolution_km(self) -> float:

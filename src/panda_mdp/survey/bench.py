@@ -211,7 +211,7 @@ class MethodRun:
         """Pr[report | record], K x m, however it comes about."""
         if self.weights is None:
             return self.marginal
-        return np.asarray(np.asarray(self.weights) / float(TOTAL))
+        return np.asarray(self.weights) / float(TOTAL)
 
     def row(self) -> dict[str, Any]:
         """The object that goes into JSON."""
