@@ -208,7 +208,10 @@ def sampled_rate(table: pm.Mechanism, sources: int = 1000) -> float:
     metric: Any = table.problem.domain.metric
     ends, size = metric.edges.astype(np.int32), metric.size
     graph = csr_array((metric.steps * 2.0**-30, (ends[:, 0], ends[:, 1])), shape=(size, size))
-    logs = np.log(np.asarray(table.weights, dtype=np.float64))
+    weights = np.asarray(table.weights, dtype=np.float64)
+    # Outputs that nobody reports tell nothing; a zero among others is an infinite rate.
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights[:, weights.any(axis=0)])
     some = np.random.default_rng(0).choice(size, min(size, sources), replace=False)
     worst = 0.0
     for x in some.tolist():
