@@ -15,12 +15,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-from lab_today import at_displacement
 
 import panda_mdp as pm
 from panda_mdp.city.draw import find_city
 from panda_mdp.methods.certify import print_progress
-from panda_mdp.methods.references import android_grid
+from panda_mdp.methods.references import android_grid, at_displacement
 from panda_mdp.plot import save_figure
 from panda_mdp.plot.style import BLUE, GREEN, INK, VERMILION, new_figure, plain_axes
 from panda_mdp.table.mechanism import Table

@@ -4,24 +4,27 @@
 
 People are made up, for want of public traces that may be kept here: a home, a work place, the
 shortest way between them on the city's own roads, reports at home every night. Every protection
-turns the same fixes into reports, and attackers know it in full. One report: the best attacker's
-expected error for a single report of a place. The way: the mean error of the attackers who know how
-others move, a Markov chain learnt from the ways of other people, along one way to work: the best
-guess by forward-backward. A month: the error of the Bayesian
-attacker's guess of the home from all reports of the month's nights, who knows that one in five is
-spent elsewhere. Of dropped fixes attackers see the others exactly, and where the way begins; where
-they are dropped at random, the place that is shown most often by night is the home.
+turns the same fixes into reports, and attackers know it in full, how draws are made included. One
+report: the best attacker's expected error for a single report of a place, an exact sum over guesses
+anywhere. The way: the mean error of the attackers who know how others move, a Markov chain learnt
+from the ways of other people, along one way to work: the best guess by forward-backward, which
+takes no repeated draw for a new one. A month: of the beliefs of the Bayesian attacker, who sees all
+reports of the month's nights and knows that one in five is spent elsewhere, the guess of least
+expected distance, and the disc of 200 m, wherever its centre lies, that most likely holds the home.
+Intervals are of 95 %, over people. Of dropped fixes attackers see the others exactly, and where the
+way begins; where they are dropped at random, the place that is shown most often by night is the
+home.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 from scipy.sparse.csgraph import dijkstra
 
 import panda_mdp as pm
@@ -31,14 +34,19 @@ from panda_mdp.meaning.several import (
     Movement,
     best_places,
     forward_backward,
+    likelihoods,
     locate_anchor,
+    track,
 )
+from panda_mdp.methods.references import android_grid, at_displacement, decimals, rounding
 from panda_mdp.plot import save_figure
 from panda_mdp.plot.style import BLUE, GREEN, INK, VERMILION, new_figure, plain_axes
+from panda_mdp.space.guesses import held_sets
 from panda_mdp.table.mechanism import Table
 
 DAYS, NIGHTLY, AWAY = 30, 2, 0.2
 ZONE_KM = 0.5
+NEAR_KM = 0.2
 STEP_KM = 0.3
 FENCE_KM = 1.0
 
@@ -108,54 +116,11 @@ def nearest_table(problem: pm.Problem, names: np.ndarray) -> pm.NoGuarantee:
     return pm.NoGuarantee.from_matrix(problem, matrix, method="deterministic")
 
 
-def rounding(problem: pm.Problem, side_km: float) -> pm.NoGuarantee:
-    """The centre of a square cell, as the output nearest to it."""
-    return nearest_table(problem, _cells(problem, problem.domain.plane, side_km))
-
-
-def android(problem: pm.Problem, side_km: float = 2.0, seed: int = 0) -> pm.NoGuarantee:
-    """AOSP's LocationFudger: a Gaussian offset of a quarter of the cell per axis, then the centre
-    of a 2 km cell. The offset moves by 3 % an hour: over a month it is nearly one draw."""
-    rng = np.random.default_rng(seed)
-    matrix = np.zeros((problem.size, problem.outputs_count))
-    rows = np.arange(problem.size)
-    draws = 400
-    for _ in range(draws):
-        moved = problem.domain.plane + rng.normal(0, side_km / 4, (1, 2))
-        matrix[rows, _cells(problem, moved, side_km)] += 1 / draws
-    return pm.NoGuarantee.from_matrix(problem, matrix, method="Android")
-
-
-def _cells(problem: pm.Problem, points: np.ndarray, side_km: float) -> np.ndarray:
-    centres = (np.floor(points / side_km) + 0.5) * side_km
-    outputs = problem.domain.plane[problem.outputs]
-    return ((centres[:, None, :] - outputs) ** 2).sum(axis=2).argmin(axis=1)
-
-
 def interest(problem: pm.Problem, count: int, seed: int = 1) -> pm.NoGuarantee:
     """Apple's reduced accuracy as far as it is published: a nearby point of interest."""
     points = np.random.default_rng(seed).choice(problem.outputs_count, count, replace=False)
     apart = problem.domain.distances(None, problem.outputs[points])
     return nearest_table(problem, points[apart.argmin(axis=1)])
-
-
-def at_displacement(problem: pm.Problem, make: Callable[[pm.Problem], Table], km: float) -> Table:
-    """The table of the family whose mean displacement is `km` to half a per cent, by secants of
-    the logarithms of displacement and epsilon."""
-    epsilon, before = 2 / km, None
-    for _ in range(10):
-        table = make(problem.with_epsilon(epsilon))
-        here = float(np.log(epsilon)), float(np.log(table.loss))
-        print(f"  {table.method}: {table.loss:.4g} km at {epsilon:.4g} per km", flush=True)
-        missing = float(np.log(km)) - here[1]
-        if abs(missing) <= 0.005:
-            break
-        slope = -1.0
-        if before is not None:
-            slope = min(max((here[1] - before[1]) / (here[0] - before[0]), -4.0), -0.25)
-        before = here
-        epsilon *= float(np.exp(missing / slope))
-    return table
 
 
 def reports(protection: Protection, fixes: np.ndarray, seed: int) -> np.ndarray:
@@ -166,17 +131,19 @@ def reports(protection: Protection, fixes: np.ndarray, seed: int) -> np.ndarray:
     return np.array([drawn[int(fix)] for fix in fixes])
 
 
-def home_error(protection: Protection, person: Person, domain: pm.Domain, seed: int) -> float:
-    """Distance between the home and the attacker's guess after a month."""
+def home_found(
+    protection: Protection, person: Person, domain: pm.Domain, seed: int
+) -> tuple[float, bool]:
+    """How far from the home the best guess after a month is, and whether the best disc of 200 m
+    holds it."""
     if protection.table is None:
-        return domain.distance(shown_guess(protection, person, domain, seed), person.home)
+        off = domain.distance(shown_guess(protection, person, domain, seed), person.home)
+        return off, off <= NEAR_KM
     seen = reports(protection, person.nights, seed)
-    if protection.once:
-        # One draw per place: repeats of the commonest report are one report.
-        values, counts = np.unique(seen, return_counts=True)
-        seen = values[counts.argmax()][None]
-    zone = locate_anchor(protection.table, seen, away=AWAY)
-    return domain.distance(zone.place, person.home)
+    zone = locate_anchor(protection.table, seen, away=AWAY, keyed=protection.once)
+    discs = held_sets(domain, NEAR_KM)
+    best = int((discs @ zone.belief).argmax())
+    return domain.distance(zone.place, person.home), bool(discs[[best]].toarray()[0, person.home])
 
 
 def shown_guess(protection: Protection, person: Person, domain: pm.Domain, seed: int) -> int:
@@ -232,26 +199,40 @@ def seen_on_the_way(
                 beside = person.way[exact[np.abs(exact - t).argmin()]]
                 seen[t] = domain.distances([beside], None)[0] <= 2 * ZONE_KM + STEP_KM
         return seen
-    drawn = reports(protection, person.way, seed)
-    # Every place is an output here, so a report is its own column.
-    return protection.table.matrix.T[drawn]
+    return likelihoods(protection.table, reports(protection, person.way, seed))
 
 
 def way_error(
     protection: Protection, person: Person, domain: pm.Domain, movement: Movement, seed: int
 ) -> float:
     """Mean distance of the best guesses by forward-backward from the way."""
-    seen = seen_on_the_way(protection, person, domain, seed)
-    guesses = best_places(domain, forward_backward(movement, seen))
+    if protection.once:
+        # A shortest way does not come back: draws of each place are kept while it stays there.
+        drawn = reports(protection, person.way, seed)
+        belief = track(movement, protection.table, drawn, "stay")
+    else:
+        belief = forward_backward(movement, seen_on_the_way(protection, person, domain, seed))
+    guesses = best_places(domain, belief)
     return float(domain.metric.pairs(guesses, person.way).mean())
+
+
+def interval(values: np.ndarray) -> float:
+    """Half of a 95 % interval of a mean, by Student's distribution."""
+    count = len(values)
+    return float(stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / np.sqrt(count))
+
+
+def shares(hits: int, count: int) -> tuple[float, float]:
+    """A 95 % interval of a share (Clopper and Pearson)."""
+    found = stats.binomtest(hits, count).proportion_ci(0.95)
+    return float(found.low), float(found.high)
 
 
 def measure(
     protection: Protection, crowd: list[Person], domain: pm.Domain, movement: Movement
 ) -> dict[str, object]:
-    errors = np.array(
-        [home_error(protection, person, domain, seed) for seed, person in enumerate(crowd)]
-    )
+    homes = [home_found(protection, person, domain, seed) for seed, person in enumerate(crowd)]
+    errors, found = np.array(homes).T
     ways = np.array(
         [way_error(protection, person, domain, movement, seed) for seed, person in enumerate(crowd)]
     )
@@ -263,10 +244,11 @@ def measure(
         "displacement_km": 0.0 if table is None else table.loss,
         "one_report_km": None if table is None else pm.attack(table, radii=()).error,
         "way_km": float(ways.mean()),
-        "way_se_km": float(ways.std(ddof=1) / np.sqrt(len(ways))),
+        "way_95_km": interval(ways),
         "month_km": float(errors.mean()),
-        "month_se_km": float(errors.std(ddof=1) / np.sqrt(len(errors))),
-        "month_within_200m": float((errors <= 0.2).mean()),
+        "month_95_km": interval(errors),
+        "month_within_200m": float(found.mean()),
+        "month_within_95": shares(int(found.sum()), len(found)),
     }
     print(json.dumps(row), flush=True)
     return row
@@ -282,11 +264,11 @@ def draw(rows: list[dict[str, object]], path: Path, title: str) -> None:
         if row["one_report_km"] is not None:
             axes.plot(row["one_report_km"], y + 0.2, "o", color=BLUE, markersize=9)
         axes.errorbar(
-            row["way_km"], y, xerr=2 * row["way_se_km"], fmt="s", color=GREEN, markersize=8,
+            row["way_km"], y, xerr=row["way_95_km"], fmt="s", color=GREEN, markersize=8,
             capsize=3,
         )  # fmt: skip
         axes.errorbar(
-            row["month_km"], y - 0.2, xerr=2 * row["month_se_km"], fmt="D", color=VERMILION,
+            row["month_km"], y - 0.2, xerr=row["month_95_km"], fmt="D", color=VERMILION,
             markersize=8, capsize=3,
         )  # fmt: skip
         axes.annotate(
@@ -315,6 +297,7 @@ def main() -> None:
     parser.add_argument("city")
     parser.add_argument("--records", type=int, default=400)
     parser.add_argument("--people", type=int, default=60)
+    parser.add_argument("--time-limit", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/lab/today.png"))
     chosen = parser.parse_args()
@@ -330,7 +313,7 @@ def main() -> None:
     crowd = people(city, domain, chosen.people, rng)
     others = people(city, domain, 2 * chosen.people, rng)
     movement = Movement.learn([person.way for person in others], domain.size)
-    coarse = android(problem)
+    coarse = android_grid(problem)
     equal = coarse.loss
 
     def laplace(at: pm.Problem) -> Table:
@@ -344,22 +327,23 @@ def main() -> None:
     def fenced(at: pm.Problem) -> Table:
         return fences.unfold(pm.optimal(fences.fold(at), gap=0.02), at)
 
-    def careful(at: pm.Problem) -> Table:
-        return pm.second_objective(at, "vulnerability", 0.05, gap=0.02)
-
-    makers = (laplace, best, careful, fenced)
-    noise, ours, minded, behind = (at_displacement(problem, make, equal) for make in makers)
+    noise, ours, behind = (
+        at_displacement(problem, make, equal) for make in (laplace, best, fenced)
+    )
+    minded = pm.dominate(noise.problem, [coarse, noise], time_limit=chosen.time_limit)
+    print(json.dumps({name: minded.details["dominates"][name] for name in ("factor", "bound")}))
     protections = [
         Protection("fixes within 500 m of home and work dropped", None),
         Protection("nine in ten of those dropped at random", None, dropped=0.9),
         Protection("rounding to cells of 1 km", rounding(problem, 1.0)),
+        Protection("rounding to 2 decimals", decimals(problem, 2)),
         Protection("Android approximate (2 km cells, one offset)", coarse, once=True),
         Protection("iOS reduced (nearby point of interest)", interest(problem, 5)),
         Protection("planar Laplace + remap, new draws", noise),
         Protection("planar Laplace + remap, one draw per place", noise, once=True),
         Protection("optimal, new draws", ours),
         Protection("optimal, one draw per place", ours, once=True),
-        Protection("optimal, then vulnerability, one draw per place", minded, once=True),
+        Protection("dominate, one draw per place", minded, once=True),
         Protection("optimal behind public fences of 1 km, new draws", behind),
     ]
     rows = [measure(protection, crowd, domain, movement) for protection in protections]

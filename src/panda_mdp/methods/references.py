@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, ScaleWarning
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.planar_laplace import planar_laplace
 from panda_mdp.outputs import Outputs
@@ -17,7 +18,7 @@ from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine
 from panda_mdp.table.mechanism import NoGuarantee, Table
 
-EPSILONS, CLOSE, TINY = (0.1, 100.0), 1e-3, 1e-300
+EPSILONS, CLOSE, TINY = (0.1, 40.0), 1e-3, 1e-300
 """Per displacement: epsilons between which one is looked for, its precision, and the least loss
 whose logarithm is taken."""
 
@@ -72,7 +73,11 @@ def at_displacement(
     tried: dict[float, Table] = {}
 
     def missing(log_epsilon: float) -> float:
-        tried[log_epsilon] = table = make(problem.with_epsilon(math.exp(log_epsilon)))
+        with warnings.catch_warnings():
+            # Of what is tried on the way nothing is used.
+            warnings.simplefilter("ignore", ScaleWarning)
+            table = make(problem.with_epsilon(math.exp(log_epsilon)))
+        tried[log_epsilon] = table
         return math.log(max(table.loss, TINY) / displacement)
 
     ends = np.log(np.array(EPSILONS) / displacement)
