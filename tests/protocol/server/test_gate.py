@@ -290,3 +290,31 @@ def test_a_field_is_given_once(body: bytes) -> None:
     with pytest.raises(Failure, match="twice"):
         parse(anything, body)
     assert parse(anything, b'[{"a": 1}, {"a": 1}]') == [{"a": 1}, {"a": 1}]
+
+
+def test_traces_and_durations_name_the_route_and_nobody(make: Callable[..., Harness]) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry import metrics, trace
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    spans, reader, provider = InMemorySpanExporter(), InMemoryMetricReader(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    trace.set_tracer_provider(provider)
+    metrics.set_meter_provider(MeterProvider([reader]))
+    named = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert make().call(more=[(b"traceparent", named)])[0] == 200
+    (span,) = spans.get_finished_spans()
+    assert span.name == "POST /template/{name}"
+    assert dict(span.attributes or {}) == {
+        "http.request.method": "POST",
+        "http.route": "/template/{name}",
+        "http.response.status_code": 200,
+    }
+    # The client's own trace would join its requests.
+    assert span.parent is None and f"{span.context.trace_id:032x}".encode() not in named
+    found = reader.get_metrics_data()
+    assert found is not None and "http.server.request.duration" in found.to_json()

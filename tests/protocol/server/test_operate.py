@@ -1,12 +1,36 @@
-"""Drills of an operator: one command to begin with, and the bad days. `make test-operate`."""
+"""Drills of an operator: first steps, a full disk, TLS. `make test-operate`."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import socket
+import ssl
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from protocol_servers import COMMAND, PATIENCE
+import httpx
+import pytest
+from protocol_servers import (
+    COMMAND,
+    PATIENCE,
+    Running,
+    domain_body,
+    new_id,
+    publish,
+    small_domain,
+    small_table,
+)
+
+from panda_mdp.protocol import Allowance, Client, Network
+
+TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "operator.md"
+CADDY = os.environ.get("CADDY", "") or shutil.which("caddy")
+TABLE = {"kind": "table", "name": "city", "table": {"name": "city", "version": 1}}
 
 
 def test_one_command_ends_in_a_report_and_an_estimate(tmp_path: Path) -> None:
@@ -18,3 +42,152 @@ def test_one_command_ends_in_a_report_and_an_estimate(tmp_path: Path) -> None:
     assert (folder / "admin.token").stat().st_mode & 0o077 == 0
     again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert again.returncode == 2 and "is there already" in again.stderr
+
+
+def test_the_tutorial_word_by_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything that operator.md says to type, but the installation and the port."""
+    text = TUTORIAL.read_text()
+    blocks = re.findall(r"```python\n(.*?)```|((?:^    [^\n]*\n)+)", text, re.M | re.S)
+    (tmp_path / "panda-mdp").write_text(f"#!/bin/sh\nexec {COMMAND[0]} -c '{COMMAND[2]}' \"$@\"\n")
+    (tmp_path / "panda-mdp").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    url, said = "", ""
+    with ExitStack() as ending:
+        for code, commands in blocks:
+            exec(code, names)  # noqa: S102
+            for line in commands.splitlines():
+                typed = line.strip().partition("  #")[0].replace("http://127.0.0.1:8321", url)
+                if "pip install" in typed:
+                    continue
+                if " serve " in typed:
+                    served = ["bash", "-c", f"exec {typed} --port 0"]
+                    server = ending.enter_context(
+                        subprocess.Popen(served, env=environment, stdout=subprocess.PIPE, text=True)
+                    )
+                    ending.callback(server.terminate)
+                    lines = server.stdout or iter(())
+                    environment["PANDA_MDP_TOKEN"] = next(lines).split(": ")[1].strip()
+                    url = next(lines).split()[-1]
+                    continue
+                done = subprocess.run(
+                    ["bash", "-c", typed],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE,
+                    check=False,
+                )
+                assert done.returncode == 0, (typed, done.stderr)
+                said = done.stdout + done.stderr
+    assert "Mechanism" in capsys.readouterr().out
+    assert re.search(
+        r"^[0-9.]+,[0-9.]+\nspent epsilon [0-9.]+ per km.*; receipt [0-9a-f-]{36}", said
+    )
+
+
+def survey(admin: httpx.Client, folder: Path, reports: int) -> str:
+    """Open a deployment; the token of a reporter."""
+    domain = small_domain()
+    assert admin.post("/v1/domains", json=domain_body(domain, "city")).status_code == 201
+    publish(admin, small_table(domain), "city", folder)
+    wanted = {**TABLE, "reports_per_period": reports}
+    made = admin.post("/v1/deployments", json=wanted)
+    assert made.status_code == 201, made.text
+    made = admin.post("/v1/tokens", json={"role": "reporter"})
+    return str(made.json()["tokens"][0]["token"])
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[tuple[httpx.Client, Path]]:
+    """A server on a file system of 16 MB that it alone has; its admin, and the way to it."""
+    folder.mkdir()
+    serve = f"serve --init --port 0 --database {folder}/panda.db --token-rate 5000"
+    mount = f"mount -t tmpfs -o size=16m none {folder} && exec"
+    line = f"{mount} {COMMAND[0]} -c '{COMMAND[2]}' {serve}"
+    command = ["unshare", "--mount", "sh", "-c", line]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            said = [line for _, line in zip(range(2), server.stdout or (), strict=False)]
+            if len(said) < 2:
+                pytest.skip("this system lets nobody mount a small disk")
+            token = said[0].split(": ")[1].strip()
+            headers = {"authorization": f"Bearer {token}"}
+            with httpx.Client(base_url=said[1].split()[-1], headers=headers, timeout=60) as admin:
+                yield admin, Path(f"/proc/{server.pid}/root{folder}")
+        finally:
+            server.terminate()
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    if os.geteuid() or shutil.which("unshare") is None:
+        pytest.skip("mounting a small disk needs root")
+    with small_disk(tmp_path / "disk") as (admin, disk):
+        token = survey(admin, tmp_path, 10_000)
+        headers = {"authorization": f"Bearer {token}"}
+
+        def report() -> int:
+            body = {"id": new_id(), "output": 0}
+            sent = admin.post("/v1/deployments/city/reports", json=body, headers=headers)
+            return sent.status_code
+
+        accepted = [report() for _ in range(5)]
+        with suppress(OSError), (disk / "ballast").open("wb", buffering=0) as ballast:
+            while ballast.write(bytes(4096)):
+                pass
+        full = [report()]
+        # What was written already has some room left.
+        while full[-1] == 201 and len(full) < 1_000:
+            full.append(report())
+        assert full[-1] == 503, "nothing is acknowledged where nothing can be written"
+        (disk / "ballast").unlink()
+        freed = [report() for _ in range(5)]
+        assert freed == [201] * 5
+        stored = admin.get("/v1/deployments/city/counts").json()["reports"]
+        assert stored == (accepted + full + freed).count(201)
+        assert admin.get("/readyz").status_code == 200
+
+
+@pytest.mark.skipif(not CADDY, reason="Caddy is not installed, nor named by CADDY")
+def test_a_report_through_a_proxy_with_tls(tmp_path: Path) -> None:
+    server = Running(str(tmp_path / "panda.db"), tmp_path, "--proxy", "127.0.0.1").start()
+    try:
+        token = survey(server.admin, tmp_path, 3)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        config = tmp_path / "Caddyfile"
+        config.write_text(
+            "{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n}\n"
+            f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls internal\n"
+            f"\treverse_proxy {server.url}\n}}\n"
+        )
+        command = [str(CADDY), "run", "--config", str(config), "--adapter", "caddyfile"]
+        homes = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+        root = tmp_path / "data/caddy/pki/authorities/local/root.crt"
+        with subprocess.Popen(command, env=os.environ | homes, stderr=subprocess.DEVNULL) as proxy:
+            try:
+                report_by_tls(root, port, token, tmp_path / "ledger")
+            finally:
+                proxy.terminate()
+        assert server.admin.get("/v1/deployments/city/counts").json()["reports"] == 1
+    finally:
+        server.stop()
+
+
+def report_by_tls(root: Path, port: int, token: str, folder: Path) -> None:
+    """One report that trusts the proxy's own authority alone; none without it."""
+    url, limits = f"https://localhost:{port}", Allowance(epsilon=5.0, period_epsilon=10.0)
+    for _ in range(300):
+        if root.exists():
+            break
+        time.sleep(0.1)
+    trusting = httpx.HTTPTransport(verify=ssl.create_default_context(cafile=str(root)), retries=20)
+    network = Network(transport=trusting, attempts=20)
+    with Client(url, token, folder, limits, network=network) as client:
+        plan = client.plan("city")
+        assert client.report(plan, plan.record(7)).receipt
+    with pytest.raises(httpx.ConnectError, match="certificate"):
+        httpx.get(f"{url}/v1")
