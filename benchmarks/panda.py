@@ -96,10 +96,10 @@ def within(records: int, seed: int) -> tuple[str, float]:
     problem = drawn(records, 15.0, seed)
     best = pm.optimal(problem, 0.02, time_limit=120)
     answer = pm.calibrate(problem, 0.15, pm.SearchSpace(("ball",), centre_shares=APPENDIX))
-    balls = [trial for trial in answer.tried if trial.fits and trial.selection is not None]
-    if not balls:
+    fitting = sorted((trial.loss or 0.0, k) for k, trial in enumerate(answer.tried) if trial.fits)
+    found = next((t for _, k in fitting if (t := answer.tried[k]).selection is not None), None)
+    if found is None or not isinstance(found.selection, pm.BallAnchors):
         return f"| {records:,} | {seed} | nothing fits: {answer.binding} |", float("inf")
-    found = min(balls, key=lambda trial: trial.loss or 0.0)
     options = PandaOptions(gap=0.02, time_limit=120)
     scheme = found.selection.scheme(problem, found.delta, options)
     centre = f"centre {found.selection.epsilon:g} /km, radius {scheme.law.radius:.2f} km"

@@ -51,6 +51,22 @@ def test_candidates_and_the_frontier(tmp_path: Path) -> None:
     assert "(knee)" in done.stdout
 
 
+def test_the_papers_coins_by_one_line(tmp_path: Path) -> None:
+    """A gentle decay fits and is saved; the paper's own does not, and is studied."""
+    gentle = ("--decay", "logistic", "--alpha", "0.9999", "--rate", "0.0001", "--tasks", "2")
+    done = call("panda", "synthetic", *SMALL, *gentle, "--out", tmp_path / "coins")
+    assert done.exit_code == 0, done.output
+    selection = pm.load(tmp_path / "coins" / "panda.pmdp").scheme.selection
+    assert (selection.decay, selection.alpha, selection.rate) == ("logistic", 0.9999, 0.0001)
+    steep = ("--decay", "power", "--rate", "0.5", "--radius", "1", "--budgets", "margin")
+    refused = call("panda", "synthetic", *SMALL, *steep, "--out", tmp_path / "none")
+    assert refused.exit_code == 2
+    studied = call("panda", "synthetic", *SMALL, *steep, "--study", "--out", tmp_path / "none")
+    assert studied.exit_code == 1, studied.output
+    assert "no guarantee" in studied.stdout
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -63,6 +79,8 @@ def test_candidates_and_the_frontier(tmp_path: Path) -> None:
         (["--candidates", "40"], "the whole table for everybody"),
         (["--candidates", "41"], "the whole table for everybody"),
         (["--centre", "1", "--candidates", "9"], "--centre and --candidates exclude each other"),
+        (["--alpha", "0.9"], "belong to --decay"),
+        (["--decay", "cubic"], "choose from 'power'"),
         (["--candidates", "9", "--calibrate"], "--candidates and --calibrate exclude each other"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -16,7 +16,9 @@ from panda_mdp.cli.printing import show, tell
 
 if TYPE_CHECKING:
     from panda_mdp.panda.calibrate import Calibration, Trial
+    from panda_mdp.panda.coins import Decay
     from panda_mdp.panda.run import PandaResult
+    from panda_mdp.panda.selection import Budgets
 
 
 def probability(text: str) -> float:
@@ -39,6 +41,14 @@ def panda(
     centre: float | None = None,
     candidates: FromOne = None,
     calibrate: bool = False,
+    decay: str | None = None,
+    alpha: float | None = None,
+    rate: float | None = None,
+    radius: float | None = None,
+    budgets: str = "certificate",
+    study: bool = False,
+    tasks: Annotated[int, typer.Option(min=1)] = 1,
+    prior: Path | None = None,
     users: Annotated[int, typer.Option(min=1)] = 20,
     seed: Seed = 0,
     limit: NonNegative = 60.0,
@@ -47,9 +57,11 @@ def panda(
     """Run both phases of PAnDA for simulated users on a city, account for them and draw them.
 
     Balls by default, candidates that are the same for everybody with --candidates, the best of a
-    search with --calibrate. Writes results.json, pictures, and panda.pmdp, which holds nothing of
-    the users and with which `panda-mdp perturb` runs both phases for others. The users' records are
-    drawn from the city with the seed: they are nobody's, and their reports are not for release.
+    search with --calibrate, the paper's coins with --decay. Those seldom fit; with --study they run
+    without a guarantee, and only the loss and the reasons are printed. Writes results.json,
+    pictures, and panda.pmdp, which holds nothing of the users and with which `panda-mdp perturb`
+    runs both phases for others. The users' records are drawn from the city with the seed: they are
+    nobody's, and their reports are not for release.
 
     Options:
         records COUNT: Records drawn from the city.
@@ -58,20 +70,35 @@ def panda(
         centre NUMBER: What a ball's centre may tell per km.
         candidates COUNT: Public candidates for everybody, instead of balls.
         calibrate: Search, and show the frontier.
+        decay NAME: The paper's coins: 'power', 'exponential' or 'logistic'.
+        alpha NUMBER: With --decay: alpha of Table 1.
+        rate NUMBER: With --decay: lambda of Table 1.
+        radius KM: With --decay: gamma, beyond which all are selected alike.
+        budgets NAME: By the 'certificate', or the paper's 'margin'.
+        study: Run what does not fit, without a guarantee.
+        tasks COUNT: Tasks that travel is measured to.
+        prior FILE: A prior that `panda-mdp prior` made.
         users COUNT: Simulated users.
         limit SECONDS: Time limit of the table; 0 for none.
         out DIR: Folder for the results.
     """
     from panda_mdp.city.draw import draw_problem, find_city
+    from panda_mdp.city.visits import load_prior
     from panda_mdp.panda.audit import audit_panda
     from panda_mdp.panda.balls import BallAnchors
     from panda_mdp.panda.calibrate import SearchSpace, whole_table, wire_bytes
     from panda_mdp.panda.calibrate import calibrate as search
     from panda_mdp.panda.coins import BernoulliAnchors
     from panda_mdp.panda.run import panda as run_both
+    from panda_mdp.panda.run import study_panda
     from panda_mdp.panda.selection import CENTRE_SHARE, PandaOptions
 
-    given = {"--centre": centre, "--candidates": candidates, "--calibrate": calibrate or None}
+    given = {
+        "--centre": centre,
+        "--candidates": candidates,
+        "--calibrate": calibrate or None,
+        "--decay": decay,
+    }
     chosen = [name for name, value in given.items() if value is not None]
     both = " and ".join(chosen[:2])
     require(len(chosen) < 2, f"{both} exclude each other: each names the selection")
@@ -81,10 +108,15 @@ def panda(
         "Phase I; choose fewer, or make that table with `panda-mdp solve`",
         "--candidates",
     )
+    named = {"alpha": alpha, "rate": rate, "radius": radius}
+    coins: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    require(decay is not None or not coins, "alpha, rate and radius belong to --decay", "--decay")
     clock = time.perf_counter()
     with working("drawing the problem"):
         where = find_city(city, records, seed)
-        problem = draw_problem(where, records, outputs, 1, epsilon, seed).problem
+        problem = draw_problem(where, records, outputs, tasks, epsilon, seed).problem
+        if prior is not None:
+            problem = load_prior(prior, problem.domain).on(problem)
     frontier = None
     if calibrate:
         with working("searching"):
@@ -95,13 +127,22 @@ def panda(
             raise typer.Exit(1)
         selection: Any = frontier.selection
         delta = frontier.best.delta
+    elif decay is not None:
+        selection = BernoulliAnchors(cast("Decay", decay), **coins)
     elif candidates is not None:
         selection = BernoulliAnchors.alike(problem.domain, candidates, delta, problem)
     else:
         selection = BallAnchors(CENTRE_SHARE * epsilon if centre is None else centre)
     people = np.random.default_rng(seed).choice(problem.size, users)
+    words = cast("Budgets", budgets)
+    options = PandaOptions(budgets=words, gap=0.02, time_limit=limit or None)
+    if study:
+        with working("running both phases"):
+            seen = study_panda(problem, people, selection, delta, options, seed=seed)
+        lost = f"{seen.loss:.4f} {problem.loss_unit}"
+        typer.echo(f"loss of these users {lost}; no guarantee: {seen.reasons}")
+        raise typer.Exit(1)
     with working("running both phases"):
-        options = PandaOptions(gap=0.02, time_limit=limit or None)
         run = run_both(problem, people, selection, delta, options, seed=seed)
     with working("auditing all pairs"):
         verdict = audit_panda(run)
