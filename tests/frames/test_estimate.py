@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.frames.estimate import estimate_flows
+from panda_mdp.frames.estimate import estimate_flows, quality
 
 SIDE = 5
 LAT, LON = (
@@ -144,3 +144,45 @@ def test_the_command_writes_numbers_pictures_and_a_page(
     assert result.exit_code == 0, result.output
     result = CliRunner().invoke(app, [*map(str, given[:5]), "--start", "reported"])
     assert result.exit_code == 2
+
+
+def test_quality_puts_the_truth_beside_reports_and_estimates(table: pm.Mechanism) -> None:
+    """The true shares are counted exactly, window by window, and measures follow from the rows."""
+    true = np.repeat([*WEST["west"][:3], *WEST["east"][:1]], [900, 600, 300, 200])
+    drawn = table.simulate(3).sample(true)
+    before = pd.DataFrame({"lat": LAT[true], "lon": LON[true], "day": ["a"] * 1500 + ["b"] * 500})
+    after = pd.DataFrame({"reported": drawn, "day": before["day"]})
+    found = quality(before, after, table, WEST, reported=["reported"], by="day")
+    np.testing.assert_allclose(found.before, [[1.0, 0.0], [0.6, 0.4]])
+    assert found.found.windows == ("a", "b")
+    measures = found.measures()
+    off = np.abs(found.found.share - found.before).sum() / 4
+    assert measures["total variation, estimated"] == pytest.approx(off)
+    assert off < measures["total variation, reported"]
+    assert [row["before"] for row in found.rows()] == pytest.approx([1.0, 0.0, 0.6, 0.4])
+    exact = quality(before, after.assign(reported=true), table, WEST, reported=["reported"])
+    assert exact.measures()["total variation, reported"] == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(InvalidInputError, match="1 true and 2 reported"):
+        quality(before, after, table, WEST, reported=["reported", "reported"])
+
+
+def test_the_command_compares_trips_on_one_page(table: pm.Mechanism, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    ends = [rng.choice(WEST[side], 400) for side in ("west", "east")]
+    columns = {f"{end}_{name}": part[true] for end, true in zip("ab", ends, strict=True)
+               for name, part in (("lat", LAT), ("lon", LON))}  # fmt: skip
+    pd.DataFrame(columns).to_csv(tmp_path / "trips.csv", index=False)
+    saved = table.save(tmp_path / "table.pmdp")
+    places = ["--place", "a_lat,a_lon", "--place", "b_lat,b_lon"]
+    files = [str(saved), *(str(tmp_path / name) for name in ("trips.csv", "out.csv"))]
+    given = ["perturb", *files[:2], "-o", files[2], *places]
+    assert CliRunner().invoke(app, given).exit_code == 0
+    page, told = tmp_path / "page.html", tmp_path / "told.json"
+    given = ["quality", *files, *places, "--html", str(page), "--json", str(told)]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 0, result.output
+    numbers = json.loads(told.read_text())
+    assert sum(row["before"] for row in numbers["rows"]) == pytest.approx(1.0)
+    assert numbers["measures"]["limits that hold"] > 0.9
+    text = page.read_text()
+    assert text.count("data:image/png") == 2 and "total variation, estimated" in text

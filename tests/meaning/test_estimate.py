@@ -177,6 +177,17 @@ def test_flows_between_zones() -> None:
     assert found.raw.sum() == pytest.approx(1.0) and len(list(found.rows())) == 16
 
 
+def test_limits_of_flows_hold_where_trips_are_fewer_than_pairs() -> None:
+    """1,296 pairs and 400 trips: under a share of 0 all that is seen comes from elsewhere."""
+    truth = np.zeros((36, 36))
+    truth[:10, 25:] = 1 / 110
+    rng, seen = np.random.default_rng(0), TABLE.matrix.T @ truth @ TABLE.matrix
+    counts = rng.multinomial(400, (seen / seen.sum()).reshape(-1)).reshape(36, 36)
+    every = {str(record): [record] for record in range(36)}
+    found = estimate_pairs(counts, TABLE, every)
+    assert ((found.low > truth + 1e-9) | (found.high < truth - 1e-9)).mean() < 0.05
+
+
 def test_outputs_are_grouped_within_zones() -> None:
     """Far more outputs than groups: groups never cross zones, and rows still sum to 1."""
     side = np.arange(20.0)

@@ -11,7 +11,7 @@ from panda_mdp.base.text import per
 from panda_mdp.cli.backup import backup, doctor, restore
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
-from panda_mdp.cli.estimate import estimate
+from panda_mdp.cli.estimate import estimate, quality
 from panda_mdp.cli.frame import Frame, output_console, working, write_json
 from panda_mdp.cli.meaning import attack, epsilon, explain
 from panda_mdp.cli.options import (
@@ -54,7 +54,7 @@ app.add_typer(city_app, name="city")
 app.add_typer(client_app, name="client")
 app.add_typer(signing_app, name="signing")
 for command in (
-    *(attack, epsilon, estimate, explain, key, prior, solve),
+    *(attack, epsilon, estimate, explain, key, prior, quality, solve),
     *(panda, reproduce, publish, quickstart, serve, token, invite, verify),
     *(backup, restore, doctor, remove, witness, words, sanitise),
 ):

@@ -11,7 +11,15 @@ import typer
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
-from panda_mdp.cli.options import Json, NewFile, Picture, comma_separated, described, require
+from panda_mdp.cli.options import (
+    Json,
+    NewFile,
+    Picture,
+    SnapLimit,
+    comma_separated,
+    described,
+    require,
+)
 
 LISTED = 30
 NOTES = (
@@ -57,8 +65,6 @@ def estimate(
         map FILE: Also draw the shares as a map (.png, .svg, .pdf).
         html FILE: Also write one page with tables and pictures.
     """
-    from rich.table import Table
-
     from panda_mdp.city.places import load_places
     from panda_mdp.frames.estimate import estimate as estimate_shares
     from panda_mdp.frames.estimate import estimate_flows
@@ -77,15 +83,7 @@ def estimate(
             named = None if columns is None else _columns(columns)
             found = estimate_shares(reports, release, places, columns=named, by=by)
     rows = list(found.rows())
-    shown = Table(title=f"{release!r}", title_justify="left")
-    for name in rows[0]:
-        shown.add_column(name.replace("_", " "), justify="left" if name == "zone" else "right")
-    for row in sorted(rows, key=lambda row: -row["share"])[:LISTED]:
-        shown.add_row(*(_words(value) for value in row.values()))
-    console = output_console()
-    console.print(shown)
-    for note in (*([f"{LISTED} of {len(rows):,} rows."] if len(rows) > LISTED else []), *NOTES):
-        console.print(note)
+    _show(repr(release), rows, NOTES)
     if out is not None:
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -98,7 +96,81 @@ def estimate(
     write_json(json, rows)
 
 
-def _draw(found: Any, release: Any, zones: Any, targets: tuple[Any, Any], rows: list[Any]) -> None:
+@described
+def quality(
+    table: Path,
+    before: Path,
+    after: Path,
+    place: list[str] | None = None,
+    reported: list[str] | None = None,
+    zones: Path | None = None,
+    zone_name: str | None = None,
+    by: str | None = None,
+    snap_limit: SnapLimit = 0.5,
+    html: Html = None,
+    json: Json = None,
+) -> None:
+    """Compare data with its reports: zone by zone, or zone to zone for trips with two places.
+
+    Shares before, in the reports as they are, and estimated from them, and how far apart these are.
+    What is printed is exact, and so it is people's own: it is for whoever holds the data.
+
+    Options:
+        table TABLE: The mechanism that the reports were drawn from (.pmdp).
+        before FILE: The data: .csv, .tsv, .ndjson, .parquet.
+        after FILE: Its reports, as perturb writes them.
+        place NAMES: Columns of a true place: latitude,longitude (the default), or one of records;
+            twice for trips.
+        reported NAMES: Columns of its reports, as often; by default those that perturb writes.
+        zones FILE: Outlines of zones (GeoJSON, GeoPackage, shapefile); else cells of near records.
+        zone_name COLUMN: Column with the zones' names.
+        by COLUMN: Compare each value of this column for itself, such as an hour.
+        html FILE: Also write one page with tables and pictures.
+    """
+    from panda_mdp.city.places import load_places
+    from panda_mdp.frames.estimate import quality as compare
+    from panda_mdp.panda.file import load
+
+    release = load(table)
+    places = None if zones is None else load_places(zones, name=zone_name)
+    true = [_columns(text) for text in place or ["lat,lon"]]
+    named: list[Any] = [_columns(text) for text in reported or []] or [
+        tuple(f"reported_{name}" for name in pair) if len(true) == 2 else None for pair in true
+    ]
+    with working("comparing"):
+        found = compare(
+            before, after, release, places, true=true, reported=named, by=by, limit=snap_limit
+        )
+    rows, measures = list(found.rows()), found.measures()
+    told = [f"{name}: {value:.4g}" for name, value in measures.items()]
+    _show(repr(release), rows, (*told, *NOTES))
+    if html is not None:
+        _draw(found.found, release, places, (None, html), rows, (found.before, told))
+    write_json(json, {"measures": measures, "rows": rows})
+
+
+def _show(title: str, rows: list[Any], notes: tuple[str, ...]) -> None:
+    from rich.table import Table
+
+    shown = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        shown.add_column(name.replace("_", " "), justify="left" if name == "zone" else "right")
+    for row in sorted(rows, key=lambda row: -row["share"])[:LISTED]:
+        shown.add_row(*(_words(value) for value in row.values()))
+    console = output_console()
+    console.print(shown)
+    for note in (*([f"{LISTED} of {len(rows):,} rows."] if len(rows) > LISTED else []), *notes):
+        console.print(note)
+
+
+def _draw(
+    found: Any,
+    release: Any,
+    zones: Any,
+    targets: tuple[Any, Any],
+    rows: list[Any],
+    compared: tuple[Any, list[str]] = (None, []),
+) -> None:
     from panda_mdp.meaning.estimate import Flows
     from panda_mdp.plot.estimates import (
         draw_density,
@@ -115,11 +187,11 @@ def _draw(found: Any, release: Any, zones: Any, targets: tuple[Any, Any], rows: 
         save_figure(draw_density(found, domain, zones), target)
     if page is None:
         return
-    parts: list[Any] = [f"<p>{note}" for note in (repr(release), *NOTES)]
+    parts: list[Any] = [f"<p>{note}" for note in (repr(release), *compared[1], *NOTES)]
     if isinstance(found, Flows):
-        parts += [draw_flows(found), draw_lengths(found, domain, zones)]
+        parts += [draw_flows(found), draw_lengths(found, domain, zones, compared[0])]
     else:
-        parts += [draw_shares(found, w) for w in range(len(found.windows))]
+        parts += [draw_shares(found, w, compared[0]) for w in range(len(found.windows))]
         if domain.geographic:
             parts.append(draw_density(found, domain, zones))
     write_page(page, "What the reports tell", [*parts, html_table(rows)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ import scipy.sparse
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.frames.files import read_columns
-from panda_mdp.frames.perturb import narwhals_of, numbers
+from panda_mdp.frames.perturb import Columns as TrueColumns
+from panda_mdp.frames.perturb import Perturber, narwhals_of, numbers
 from panda_mdp.meaning.estimate import (
     Estimate,
     Flows,
     Zones,
     estimate_counts,
     estimate_pairs,
+    zone_matrix,
 )
 from panda_mdp.space.domain import Label
 from panda_mdp.table.mechanism import Release
@@ -29,6 +32,7 @@ PLACE = ("reported_lat", "reported_lon")
 SAME_DEGREES = 1e-6
 """How far a reported place may be from an output's: a tenth of a metre, of text and rounding."""
 MOST_WINDOWS = 2000
+TOP = 10
 Columns = str | tuple[str, str]
 """A column of labels or indices, or two of degrees."""
 
@@ -53,20 +57,23 @@ def estimate(
     The limits hold whatever the truth is, as long as reports are independent draws: a person's rows
     that repeat a draw (a key) tell nothing new, so leave repeats out first.
     """
-    size, tally = release.problem.outputs_count, dict[Label, IntArray]()
-    for drawn, (window, names) in _batches(reports, release, [columns], by):
+    tally = _tally(_batches(reports, release, [columns], by), release.problem.outputs_count)
+    return estimate_counts(list(tally.values()), release, zones, windows=list(tally))
+
+
+def _tally(batches: Iterator[Any], size: int) -> dict[Label, FloatArray]:
+    """Counts of outputs, or of records, in each window."""
+    tally: dict[Label, FloatArray] = {}
+    for drawn, (window, names) in batches:
         if len(names) + len(tally) > MOST_WINDOWS:
             raise InvalidInputError(
-                f"the column {by!r} has over {MOST_WINDOWS // 2:,} different values; by= is for "
-                "hours or days"
+                f"by= names a column of over {MOST_WINDOWS // 2:,} values; it is for hours or days"
             )
         flat = np.bincount(window * size + drawn[0], minlength=len(names) * size)
         for name, seen in zip(names, flat.reshape(-1, size), strict=True):
             if seen.any():
                 tally[name] = tally.get(name, 0) + seen
-    windows = sorted(tally, key=str) or ["all"]
-    counts = [tally.get(window, np.zeros(size)) for window in windows]
-    return estimate_counts(counts, release, zones, windows=windows)
+    return {name: tally[name] for name in sorted(tally, key=str)} or {"all": np.zeros(size)}
 
 
 def estimate_flows(
@@ -81,18 +88,96 @@ def estimate_flows(
 
     Both ends are independent draws from the same release; otherwise as `estimate`.
     """
-    size = release.problem.outputs_count
+    batches = _batches(reports, release, [start, end], None)
+    return estimate_pairs(_pairs(batches, release.problem.outputs_count), release, zones)
+
+
+def _pairs(batches: Iterator[Any], size: int) -> Any:
     counts = scipy.sparse.csr_array((size, size))
-    for drawn, _ in _batches(reports, release, [start, end], None):
+    for drawn, _ in batches:
         ones = np.ones(len(drawn[0]))
         counts = counts + scipy.sparse.coo_array((ones, (drawn[0], drawn[1])), (size, size)).tocsr()
-    return estimate_pairs(counts, release, zones)
+    return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Quality:
+    """What data is still good for: shares before, as reported, and as estimated from reports."""
+
+    found: Estimate | Flows
+    before: FloatArray
+    """The true shares, of the shape of `found.share`; they are people's own."""
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Those of the estimate, with the true share first."""
+        for row, before in zip(self.found.rows(), self.before.reshape(-1).tolist(), strict=True):
+            yield {**{n: row.pop(n) for n in list(row)[:2]}, "before": before, **row}
+
+    def measures(self) -> dict[str, float]:
+        """How far reports and estimates are from the truth; windows count by their trips or people.
+
+        Total variation is the part of the people that are put into a wrong zone.
+        """
+        found, before = self.found, self.before.reshape(-1)
+        top = np.argsort(-before, kind="stable")[:TOP]
+        whole = max(float(before.sum()), 1e-300)
+        told: dict[str, float] = {}
+        for name, part in (("reported", found.raw), ("estimated", found.share)):
+            largest = np.argsort(-part.reshape(-1), kind="stable")[: len(top)]
+            told[f"total variation, {name}"] = float(
+                np.abs(part.reshape(-1) - before).sum() / (2 * whole)
+            )
+            told[f"of the {len(top)} largest, {name}"] = len(np.intersect1d(top, largest))
+        held = (found.low - 1e-9 <= self.before) & (self.before <= found.high + 1e-9)
+        return told | {"limits that hold": float(held.mean())}
+
+
+def quality(
+    before: Any,
+    after: Any,
+    release: Release,
+    zones: Zones | None = None,
+    *,
+    true: Sequence[Columns] = (("lat", "lon"),),
+    reported: Sequence[Columns | None] = (None,),
+    by: str | None = None,
+    limit: float = 0.5,
+) -> Quality:
+    """Compare the data that was perturbed with its reports, by zone (and window) or zone to zone.
+
+    `true` names the columns of one place of `before`, or of both ends of a trip, and `reported`
+    those of `after`; places are snapped within `limit`, as `perturb` does.
+    """
+    domain, found = release.problem.domain, None
+    if len(true) != len(reported) or not 1 <= len(true) <= 2 or (by and len(true) == 2):
+        raise InvalidInputError(
+            f"{len(true)} true and {len(reported)} reported places; name one of both, or two of "
+            "both without windows"
+        )
+    batches = _batches(before, release, list(true), by, limit)
+    _, matrix = zone_matrix(zones, domain)
+    if len(true) == 2:
+        start, end = (columns or "reported" for columns in reported)
+        found = estimate_flows(after, release, zones, start=start, end=end)
+        pairs = _pairs(batches, domain.size)
+        return Quality(found, matrix.T @ (pairs @ matrix) / max(pairs.sum(), 1))
+    shares = estimate(after, release, zones, columns=reported[0], by=by)
+    tally = _tally(batches, domain.size)
+    counts = np.stack([tally.get(name, np.zeros(domain.size)) for name in shares.windows])
+    return Quality(shares, counts @ matrix / np.maximum(counts.sum(axis=1), 1)[:, None])
 
 
 def _batches(
-    reports: Any, release: Release, columns: list[Columns | None], by: str | None
+    reports: Any,
+    release: Release,
+    columns: Sequence[Columns | None],
+    by: str | None,
+    limit: float | None = None,
 ) -> Iterator[tuple[list[IntArray], tuple[IntArray, list[Label]]]]:
-    """Outputs of the rows that have all of them, and each row's window among some."""
+    """Outputs of the rows that have all of them, and each row's window among some.
+
+    With a `limit` the columns are of true places, and their records are given instead.
+    """
     narwhals = narwhals_of()
     if isinstance(reports, str | os.PathLike):
         path = Path(reports)
@@ -112,7 +197,12 @@ def _batches(
                 f"{type(native).__name__} is no frame of pandas, Polars or PyArrow; collect it "
                 "first, or count outputs yourself: meaning.estimate.estimate_counts"
             ) from error
-        found = [_outputs(frame, release, pair) for pair in columns]
+        if limit is None:
+            found = [_outputs(frame, release, pair) for pair in columns]
+        else:
+            _check_columns(frame, [name for pair in columns for name in _names(pair)])
+            places = [_true_columns(pair) for pair in columns]
+            found = [Perturber(release, c, limit).records(frame) for c in places]
         kept = np.logical_and.reduce([part >= 0 for part in found])
         window = np.zeros(len(kept), dtype=np.int64)
         names: list[Label] = ["all"]
@@ -129,6 +219,11 @@ def _names(columns: Columns | None) -> tuple[str, ...]:
     if columns is None:
         return ()
     return (columns,) if isinstance(columns, str) else columns
+
+
+def _true_columns(columns: Columns | None) -> TrueColumns:
+    names = _names(columns)
+    return TrueColumns(*names) if len(names) == 2 else TrueColumns(record=names[0])
 
 
 def _check_columns(frame: Any, names: Any) -> None:

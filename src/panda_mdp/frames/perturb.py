@@ -273,6 +273,14 @@ class Perturber:
             drawn.append(drawer.draw(records, people))
         return drawn
 
+    def records(self, frame: Any) -> IntArray:
+        """The record of every row's place, negative where none is covered; nothing is drawn."""
+        columns = self.columns
+        if columns.record is not None:
+            return self._records(frame[columns.record])
+        lat, lon = (numbers(frame[name], name) for name in columns.true)
+        return self.sampler.snapped(lat, lon, self.limit)
+
     def _records(self, series: Any) -> IntArray:
         """Records of a column: nearest to its numbers, by their labels, or their indices."""
         domain = self.sampler.domain

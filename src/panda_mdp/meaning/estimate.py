@@ -350,7 +350,7 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
         mean,
         (above - guess * mean) / rest,
         mean_squares,
-        np.maximum(every - guess * mean_squares, 0.0) / rest,
+        every,
     )
     low, high = limits(below, above, (moments, moments), total)
     high = np.maximum(low, high)

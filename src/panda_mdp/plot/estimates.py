@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.places import Places
 from panda_mdp.meaning.estimate import Estimate, Flows, Zones, zone_matrix
@@ -29,8 +30,9 @@ td:first-child,th:first-child{{text-align:left}}</style>
 <h1>{title}</h1>{body}"""
 
 
-def draw_shares(estimate: Estimate, window: int = 0) -> Figure:
-    """Zones by their share: the estimate with its limits, and what the reports say unprocessed."""
+def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None = None) -> Figure:
+    """Zones by their share: the estimate with its limits, what the reports say unprocessed, and
+    what was there before where that is known."""
     order = np.argsort(-estimate.share[window], kind="stable")[:MOST_BARS][::-1]
     figure, axes = chart_figure(
         7.5,
@@ -50,6 +52,8 @@ def draw_shares(estimate: Estimate, window: int = 0) -> Figure:
             axes.hlines(y[mask], low[mask], high[mask], color=colour, linewidth=2.5, alpha=0.7)
             axes.plot(share[mask], y[mask], "o", color=colour, label=label)
     axes.plot(raw, y, "x", color=VERMILION, label="reports as they are")
+    if before is not None:
+        axes.plot(100 * before[window, order], y, "|", color=INK, markersize=12, label="before")
     axes.set_yticks(y, [str(estimate.zones[k])[:28] for k in order])
     axes.set(xlabel="share of people, %", xlim=(0, None))
     legend_below(axes)
@@ -90,7 +94,9 @@ def draw_flows(flows: Flows) -> Figure:
     return figure
 
 
-def draw_lengths(flows: Flows, domain: Domain, zones: Zones | None = None) -> Figure:
+def draw_lengths(
+    flows: Flows, domain: Domain, zones: Zones | None = None, before: FloatArray | None = None
+) -> Figure:
     """How far trips go, between the middles of zones; limits add up those of the pairs."""
     _, members = zone_matrix(zones, domain)
     plane = domain.plane
@@ -102,15 +108,18 @@ def draw_lengths(flows: Flows, domain: Domain, zones: Zones | None = None) -> Fi
         apart = np.linalg.norm(centres[:, None] - centres, axis=-1)
     edges = np.linspace(0.0, float(apart.max()) * (1 + 1e-9), LENGTH_BINS + 1)
     which = np.clip(np.digitize(apart, edges) - 1, 0, LENGTH_BINS - 1)
-    share, low, high, raw = (
+    true = flows.share if before is None else before
+    share, low, high, raw, true = (
         100 * np.bincount(which.reshape(-1), np.clip(part, 0, 1).reshape(-1), LENGTH_BINS)
-        for part in (flows.share, flows.low, flows.high, flows.raw)
+        for part in (flows.share, flows.low, flows.high, flows.raw, true)
     )
     high, middle_km = np.minimum(high, 100), (edges[1:] + edges[:-1]) / 2
     figure, axes = chart_figure(7, 4, "How far trips go, zone to zone")
     axes.bar(middle_km, share, 0.9 * np.diff(edges), color=BLUE, alpha=0.5, label="estimate")
     axes.vlines(middle_km, low, high, color=BLUE, linewidth=2, label="limits, at least 95 %")
     axes.plot(middle_km, raw, "x", color=VERMILION, label="reports as they are")
+    if before is not None:
+        axes.plot(middle_km, true, "_", color=INK, markersize=18, label="before")
     axes.set(xlabel=f"{domain.unit} between the middles of zones", ylabel="share of trips, %")
     legend_below(axes)
     return figure
