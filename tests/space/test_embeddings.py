@@ -98,3 +98,20 @@ def test_word2vec_binary(tmp_path: Path, end: bytes) -> None:
     path.write_bytes(b"no header")
     with pytest.raises(FileFormatError, match="no word2vec file"):
         load_embeddings(path)
+
+
+def test_the_table_of_tokens_of_a_model_is_read(tmp_path: Path) -> None:
+    import json
+
+    vectors = np.arange(6, dtype="<f4").reshape(3, 2)
+    about = {"dtype": "F32", "shape": [3, 2], "data_offsets": [4, 28]}
+    header = json.dumps({"embeddings.word_embeddings.weight": about, "__metadata__": {}}).encode()
+    model, names = tmp_path / "model.safetensors", tmp_path / "vocab.txt"
+    model.write_bytes(len(header).to_bytes(8, "little") + header + b"skip" + vectors.tobytes())
+    names.write_text("a\nb\nc\n")
+    read = load_embeddings(model, words=names)
+    assert read.words == ("a", "b", "c")
+    assert np.array_equal(read.vectors, vectors)
+    model.write_bytes((9).to_bytes(8, "little") + b'{"other"}')
+    with pytest.raises(FileFormatError, match="damaged or holds no array"):
+        load_embeddings(model, words=names)

@@ -38,15 +38,16 @@ def words(
 ) -> None:
     """Make a table of words from their vectors: any word may be reported for any other.
 
-    Vectors are text (GloVe, word2vec, fastText .vec), word2vec's .bin, or .npy with --names. The
-    expected distance of word and report is made least, certified and audited.
+    Vectors are text (GloVe, word2vec, fastText .vec), word2vec's .bin, or .npy or a model's
+    .safetensors with --names. The expected distance of word and report is made least, certified and
+    audited.
 
     Options:
         vectors VECTORS: A file of word vectors.
         out FILE: Target, .pmdp.
         epsilon NUMBER: Privacy budget per unit of distance.
         metric: Distance of vectors, or their angle.
-        names FILE: For .npy: the words, one per line.
+        names FILE: For .npy and .safetensors: the words, one per line.
         limit COUNT: Take only so many words, the first ones.
         gap NUMBER: Gap to the bound at which it ends.
         time_limit SECONDS: End with the best so far; 0 for no limit.

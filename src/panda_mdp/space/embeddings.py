@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.space.domain import Domain
 
 WORD_BYTES = 1000
+TENSORS, TOKENS = ".safetensors", "embeddings.word_embeddings.weight"
+"""Models of sentence-transformers, and what ends the name of their table of tokens."""
+MOST_HEADER = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +74,13 @@ def load_embeddings(
     vocabulary: Iterable[str] | None = None,
     limit: int | None = None,
 ) -> Embeddings:
-    """Read word vectors from text (GloVe, word2vec, fastText), word2vec's `.bin` or `.npy`.
+    """Read word vectors from text (GloVe, word2vec, fastText), word2vec's `.bin`, `.npy`, or the
+    table of tokens of a sentence-transformers model (`.safetensors`).
 
     Text: a word and its numbers per line, separated by blanks; a first line with two whole numbers
-    (count and dimensions) is a header. `.npy`: a (K, p) array, with one word per line in the file
-    `words`. `vocabulary` keeps these words only, `limit` the first ones of the file; the text is
-    streamed, so memory is that of what is kept.
+    (count and dimensions) is a header. The last two: a (K, p) array, with one word per line in the
+    file `words` (a model's `vocab.txt`). `vocabulary` keeps these words only, `limit` the first
+    ones of the file; the text is streamed, so memory is that of what is kept.
     """
     source = Path(path)
     if not source.exists():
@@ -84,7 +89,7 @@ def load_embeddings(
         raise InvalidInputError(f"limit is {limit}; keep at least 2 words")
     wanted = None if vocabulary is None else frozenset(vocabulary)
     rows = _rows(source)
-    if source.suffix == ".npy":
+    if source.suffix in (".npy", TENSORS):
         rows = _array_rows(source, words)
     elif source.suffix == ".bin":
         rows = _binary_rows(source)
@@ -149,6 +154,17 @@ def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             yield word.lstrip(b"\n").decode("utf-8", errors="replace"), vector
 
 
+def _tensor(path: Path) -> FloatArray:
+    """The table of tokens of a model in safetensors: a length, a header in JSON, the numbers."""
+    with path.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(min(length, MOST_HEADER)))
+    (name,) = (key for key in header if key.endswith(TOKENS))
+    kind = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}[header[name]["dtype"]]
+    begin, shape = 8 + length + header[name]["data_offsets"][0], tuple(header[name]["shape"])
+    return np.memmap(path, kind, "r", begin, shape)
+
+
 def _array_rows(
     path: Path, words: str | os.PathLike[str] | None
 ) -> Iterator[tuple[str, FloatArray]]:
@@ -157,10 +173,10 @@ def _array_rows(
             f"{path.name} holds vectors without words; name the file: words='words.txt'"
         )
     try:
-        vectors = np.load(path, allow_pickle=False, mmap_mode="r")
-    except (ValueError, EOFError) as error:
+        vectors = _tensor(path) if path.suffix == TENSORS else np.load(path, "r")
+    except (ValueError, EOFError, KeyError, TypeError) as error:
         raise FileFormatError(
-            f"{path.name} is damaged or no .npy array of numbers ({error})"
+            f"{path.name} is damaged or holds no array of word vectors ({error})"
         ) from error
     names = Path(words).read_text(encoding="utf-8").splitlines()
     if vectors.ndim != 2 or len(vectors) != len(names):

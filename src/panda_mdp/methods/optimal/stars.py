@@ -57,7 +57,8 @@ SPARE, CALLED, ENOUGH = 1e-6, 1e-7, 1e-4
 a round of columns must gain."""
 MOST_PAID = 60
 """Records that are paid too much for one output: beyond it transports take too long."""
-SOLVER = "highs-ipm"
+SOLVERS = "highs-ipm", "highs-ds"
+"""For the choice of columns; the second where the first ends without an answer."""
 LEAST_SHARE = 2.0**-14
 """Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
 
@@ -179,8 +180,13 @@ class Columns:
         size = len(self.prices)
         worth = np.einsum("jx,xj->j", self.known, self.stars.cost[:, self.outputs])
         unit, ones = worth.max(), np.ones(size)
-        found = scipy.optimize.linprog(worth / unit, A_eq=self.known.T, b_eq=ones, method=SOLVER)
-        if found.status != 0:
+        for method in SOLVERS:
+            found = scipy.optimize.linprog(
+                worth / unit, A_eq=self.known.T, b_eq=ones, method=method
+            )
+            if found.status == 0:
+                break
+        else:
             return None
         self.prices = found.eqlin.marginals * unit
         z = np.zeros((size, size))
@@ -368,11 +374,13 @@ def open_with_stars(
     with standing.stage("columns"), contextlib.suppress(PrivacyError):
         columns, before = Columns(stars), math.inf
         while (rows := columns.table()) is not None:
-            start, loss = rows, problem.expected_loss(rows)
+            loss = problem.expected_loss(rows)
+            # A floor alone is no start: iterations do not leave it.
+            start = rows if loss < 0.99 * problem.mean_loss.min() else start
+            standing.offer(release(problem, rows, method="optimal"))
             if loss > before * (1 - ENOUGH) or standing.late():
                 break
             before = loss
-        standing.offer(release(problem, start, method="optimal"))
         grown = columns.proof()
         if grown is not None:
             standing.raise_bound(grown.value, proof=grown)
