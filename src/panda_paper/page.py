@@ -50,14 +50,13 @@ DECISIVE = (
 """The sentences that decide: a claim, and what is found of it."""
 
 
-def write_report(folder: Path, target: Path | None = None) -> Path:
-    """Write the report on all results in a folder (and right below it) as one HTML file.
+def write_report(folder: Path) -> Path:
+    """Write the report on all results in a folder (and right below it) as one HTML file in it.
 
     Nothing is run and no city is read: every number comes from the result rows. The file asks for
     nothing from outside, works in light and dark, on phones and on paper.
     """
-    path = folder / NAME if target is None else target
-    page = report_html(load_results(folder))
+    page, path = report_html(load_results(folder)), folder / NAME
     with atomic_file(path) as stream:
         stream.write(page.encode("utf-8"))
     return path

@@ -18,7 +18,6 @@ from panda_mdp.panda.coins import Decay
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.metrics import Haversine
 from panda_paper.cell import Cell, PriorName, Values, decay_of
 from panda_paper.paper import CITY_NAMES
 
@@ -79,13 +78,9 @@ class Study:
         code takes the number of streets at the node (`street_count`), which is what there is
         without one.
         """
-        city = self.city
         if self.visits is None:
             return Prior.public(self.street_counts(domain), source=STREETS.removeprefix("public: "))
-        tree = domain.metric.tree
-        if tree is None:
-            raise CityError("visits are assigned to places; this domain has none")
-        nearest = tree.query(Haversine(city.lat, city.lon).embedding)[1]
+        nearest = domain.snap(self.city.lat, self.city.lon, np.inf).record
         counts = np.bincount(nearest, self.visits, minlength=domain.size)
         return Prior.public(counts, source=self.visits_source)
 

@@ -11,9 +11,9 @@ from worker_jobs import prepared
 from panda_mdp.base.processes import NoAnswer, Worker
 
 
-@pytest.fixture(scope="module", params=["started", "copied"])
-def worker(request):
-    with Worker(prepared, copied=request.param == "copied") as made:
+@pytest.fixture(scope="module")
+def worker():
+    with Worker(prepared) as made:
         yield made
 
 
@@ -45,9 +45,8 @@ def test_a_process_that_is_killed_differs_from_one_that_ends(worker, request_, e
     assert worker.answer(request_, 60.0) == expected
 
 
-@pytest.mark.parametrize("copied", [False, True])
-def test_nothing_is_left_running(copied):
-    with Worker(prepared, copied=copied) as worker:
+def test_nothing_is_left_running():
+    with Worker(prepared) as worker:
         pid = worker.answer(("pid", 0), 60.0)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

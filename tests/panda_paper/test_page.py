@@ -120,10 +120,10 @@ def test_the_file_is_written_beside_the_results(toy_figures: Any, tmp_path: Path
     results = tmp_path / "results"
     results.mkdir()
     (results / "cells.jsonl").write_text("\n".join(lines) + "\n")
-    assert write_report(results) == results / "report.html"
-    target = write_report(results, tmp_path / "page.html")
+    target = write_report(results)
+    assert target == results / "report.html"
     assert target.read_text().startswith("<!doctype html>")
-    assert sorted(tmp_path.iterdir()) == [target, results]
+    assert sorted(results.iterdir()) == [results / "cells.jsonl", target]
 
 
 def test_an_interrupted_line_is_passed_over_and_a_broken_one_is_not(

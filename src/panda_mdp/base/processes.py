@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Generic, Literal, Self, TypeVar
@@ -35,17 +35,13 @@ class Worker(Generic[Request, Answer]):
     `prepare(request)` is called in that process and returns the work itself. Only the work counts
     against the limit: loading compiled code, which the first run ever compiles, is no part of it.
     A request that exceeds its limit is stopped by ending the process, whatever it does, and the
-    next one gets a new process. `prepare` is pickled once, when the process starts. With `copied`
-    it is a copy of a process that has this one's modules imported, and starts at once.
+    next one gets a new process. `prepare` is pickled once, when the process starts: as a copy of
+    one that has this one's modules imported, so that it starts at once.
     """
 
-    def __init__(
-        self, prepare: Callable[[Request], Callable[[], Answer]], *, copied: bool = False
-    ) -> None:
+    def __init__(self, prepare: Callable[[Request], Callable[[], Answer]]) -> None:
         self._prepare = prepare
-        self._context: ForkServerContext | SpawnContext = (
-            copies() if copied else multiprocessing.get_context("spawn")
-        )
+        self._context = copies()
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 

@@ -62,7 +62,7 @@ def _lattice_points(count: int, rng: np.random.Generator) -> FloatArray:
     seeds = _sow(max(4, count // DISTRICT_POINTS), radius, rng)
     tree = scipy.spatial.cKDTree(seeds)
     # Half the distance to the neighbours is the room that a district has.
-    room = tree.query(seeds, k=min(5, len(seeds)))[0][:, 1:].mean(axis=1)
+    room = np.asarray(tree.query(seeds, k=min(5, len(seeds)))[0])[:, 1:].mean(axis=1)
     spacing = room / np.sqrt(DISTRICT_POINTS) * rng.lognormal(0, 0.25, len(seeds))
     turn = np.arctan2(seeds[:, 1], seeds[:, 0]) + rng.normal(0, 0.3, len(seeds))
 

@@ -179,7 +179,7 @@ def sanitise(
     answer: Any
     if isinstance(given, str):
         (answer,) = sanitiser.texts([given], summary)
-        return answer  # type: ignore[no-any-return]
+        return answer
     series = hasattr(given, "to_list") and hasattr(given, "name")
     listed = given.to_list() if series else list(given)
     if not all(isinstance(text, str) for text in listed):
@@ -189,4 +189,4 @@ def sanitise(
         answer = type(given)(answer, name=given.name, index=given.index)
     elif series:
         answer = type(given)(given.name, answer)
-    return answer  # type: ignore[no-any-return]
+    return answer

@@ -108,7 +108,7 @@ class Bench(Generic[Job]):
         self.process = process
         self.tuning = tuning or Tuning()
         self._worker: Worker[tuple[Job, float | None], Outcome] = Worker(
-            partial(_prepared, laboratory, self.tuning.memory_share), copied=True
+            partial(_prepared, laboratory, self.tuning.memory_share)
         )
 
     def __enter__(self) -> Self:
