@@ -200,9 +200,7 @@ class Store:
         row = session.get_one(SettingRow, key)
         row.value = str(int(row.value) + 1)
 
-    def check_whole(
-        self, pragma: Literal["quick_check", "integrity_check"] = "quick_check"
-    ) -> None:
+    def check_whole(self, pragma: WholeCheck = "quick_check") -> None:
         """Read every page of a SQLite database; raises `FileFormatError` where it is damaged."""
         if not self.sqlite:
             return
