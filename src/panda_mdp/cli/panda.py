@@ -83,7 +83,7 @@ def panda(
         out DIR: Folder for the results.
     """
     from panda_mdp.city.draw import draw_problem, find_city
-    from panda_mdp.city.visits import load_prior
+    from panda_mdp.city.traces import load_prior
     from panda_mdp.panda.audit import audit_panda
     from panda_mdp.panda.balls import BallAnchors
     from panda_mdp.panda.calibrate import SearchSpace, whole_table, wire_bytes
