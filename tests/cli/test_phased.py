@@ -152,9 +152,13 @@ def test_solve_writes_the_file_too(tmp_path: Path) -> None:
     out = tmp_path / "solved.pmdp"
     done = call(
         "solve", "synthetic", *SMALL, "--method", "panda-candidates", "-o", out,
-        "--json", tmp_path / "solved.json",
+        "--json", tmp_path / "solved.json", "--delta", "0.003",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     row = json.loads((tmp_path / "solved.json").read_text())
     assert row["loss"] == pytest.approx(pm.load(out).loss)
-    assert row["download"] > 0
+    assert row["download"] == out.stat().st_size
+    assert row["delta"] == pm.load(out).delta == 0.003
+    plain = call("solve", "synthetic", *SMALL, "-o", out, "--delta", "0.1")
+    assert plain.exit_code == 2
+    assert "only PAnDA's methods have a delta" in " ".join(plain.stderr.split())

@@ -18,6 +18,7 @@ from panda_mdp.cli.options import (
     Outputs,
     Records,
     Seed,
+    Share,
     TableFile,
     Target,
     Tasks,
@@ -41,6 +42,7 @@ def solve(
     metric: str = "straight",
     people: float | None = None,
     prior: Path | None = None,
+    delta: Share = None,
     method: str = "optimal",
     gap: float = 0.01,
     then: str | None = None,
@@ -74,6 +76,7 @@ def solve(
         metric NAME: 'straight', 'road' or 'density'.
         people NUMBER: With the metric 'density': junctions within a nat.
         prior FILE: A prior that `panda-mdp prior` made.
+        delta NUMBER: With a method of PAnDA: probability of more than epsilon.
         method NAME: A method that `compare` knows.
         gap NUMBER: Gap to the bound at which `optimal` ends.
         then NAME: What `optimal` makes best within --slack of the loss.
@@ -116,6 +119,10 @@ def solve(
         f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}"
     )
     require(method == "optimal" or not wishes, only, "--method")
+    phased = method.startswith("panda")
+    require(delta is None or phased, "only PAnDA's methods have a delta", "--delta")
+    if delta is not None:
+        wishes["delta"] = delta
     with working("reading the map"):
         source = find_places(city, records or RECORDS, seed)
         problem = drawn_problem(source, (records, outputs, tasks), epsilon, seed)
@@ -210,7 +217,7 @@ def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[
     console = progress_console()
     if method.function is not optimal:
         with working(f"running {method.label}"):
-            return method.run(problem, limit)
+            return method.run(problem, limit, **wishes)
     with console.status("solving") as status:
 
         def tell(now: Any) -> None:

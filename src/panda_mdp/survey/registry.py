@@ -62,11 +62,14 @@ class Method:
     """Limit in the demo. None where a minute is too little to show more than what the method starts
     from."""
 
-    def run(self, problem: Problem, time_limit: float | None = None) -> Table | PandaTable:
-        """What the method gives; `time_limit` (seconds) reaches methods that take it."""
+    def run(
+        self, problem: Problem, time_limit: float | None = None, **delta: float
+    ) -> Table | PandaTable:
+        """What the method gives; `time_limit` (seconds) reaches methods that take it, and so does
+        the `delta` of PAnDA's, where one is given."""
         if self.timed and time_limit is not None:
-            return self.function(problem, time_limit=time_limit)
-        return self.function(problem)
+            return self.function(problem, time_limit=time_limit, **delta)
+        return self.function(problem, **delta)
 
 
 def remapped(function: Callable[[Problem], Mechanism], problem: Problem) -> Table:
