@@ -61,6 +61,8 @@ SOLVERS = "highs-ipm", "highs-ds"
 """For the choice of columns; the second where the first ends without an answer."""
 LEAST_SHARE = 2.0**-14
 """Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
+linear_program: Any = scipy.optimize.linprog
+"""Its stubs know no sparse matrices."""
 
 
 def has_peaks(problem: Problem) -> bool:
@@ -181,9 +183,7 @@ class Columns:
         worth = np.einsum("jx,xj->j", self.known, self.stars.cost[:, self.outputs])
         unit, ones = worth.max(), np.ones(size)
         for method in SOLVERS:
-            found = scipy.optimize.linprog(
-                worth / unit, A_eq=self.known.T, b_eq=ones, method=method
-            )
+            found = linear_program(worth / unit, A_eq=self.known.T, b_eq=ones, method=method)
             if found.status == 0:
                 break
         else:
@@ -235,7 +235,7 @@ class Columns:
                 ]
             )
             unit = float(-spare[paid].min())
-            found = scipy.optimize.linprog(
+            found = linear_program(
                 np.append(np.zeros(len(paid) * len(rest)), np.ones(len(paid))),
                 A_ub=scipy.sparse.csr_array(used),
                 b_ub=spare[np.append(paid, rest)] / unit,
