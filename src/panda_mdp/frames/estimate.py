@@ -69,10 +69,10 @@ def _tally(batches: Iterator[Any], size: int) -> dict[Label, FloatArray]:
             raise InvalidInputError(
                 f"by= names a column of over {MOST_WINDOWS // 2:,} values; it is for hours or days"
             )
-        flat = np.bincount(window * size + drawn[0], minlength=len(names) * size)
+        flat = np.bincount(window * size + drawn[0], minlength=len(names) * size) * 1.0
         for name, seen in zip(names, flat.reshape(-1, size), strict=True):
             if seen.any():
-                tally[name] = tally.get(name, 0) + seen
+                tally[name] = tally.get(name, 0.0) + seen
     return {name: tally[name] for name in sorted(tally, key=str)} or {"all": np.zeros(size)}
 
 
@@ -201,8 +201,9 @@ def _batches(
             found = [_outputs(frame, release, pair) for pair in columns]
         else:
             _check_columns(frame, [name for pair in columns for name in _names(pair)])
+            source: Any = release
             places = [_true_columns(pair) for pair in columns]
-            found = [Perturber(release, c, limit).records(frame) for c in places]
+            found = [Perturber(source, c, limit).records(frame) for c in places]
         kept = np.logical_and.reduce([part >= 0 for part in found])
         window = np.zeros(len(kept), dtype=np.int64)
         names: list[Label] = ["all"]

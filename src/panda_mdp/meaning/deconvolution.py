@@ -122,7 +122,8 @@ def _best_predictor(
     """The weight, and the bumps if any, that tell one half of the reports best from the other."""
     half = np.random.default_rng(0).binomial(np.round(counts).astype(np.int64), 0.5).astype(float)
     rest = np.maximum(counts - half, 0.0)
-    told, best = rest > 0, (-np.inf, STRONGEST, None)
+    told = rest > 0
+    best: tuple[float, float, FloatArray | None] = (-np.inf, STRONGEST, None)
     for bump in (None, *bumps) if half.any() and told.any() else ():
         blurred = channel if bump is None else bump @ channel
         scores: list[float] = []

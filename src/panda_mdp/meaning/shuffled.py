@@ -67,7 +67,7 @@ class ShuffledReports:
         if not epsilon >= 0:
             raise InvalidInputError(f"epsilon is {epsilon!r}; give a number from 0 on")
         step, first, law = self._dominating(epsilon)
-        steps = step * np.arange(first, first + len(law))
+        steps = step * np.arange(first, first + len(law), dtype=np.float64)
         base = self.blanket * law
         base[-first] += 1 - self.blanket
         mean = self.reports * float(base @ steps)

@@ -15,7 +15,7 @@ from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.places import Places
 from panda_mdp.meaning.estimate import Estimate, Flows, Zones, zone_matrix
 from panda_mdp.plot.maps import Ground, draw_values
-from panda_mdp.plot.style import BLUE, INK, PALE, SEQUENCE, VERMILION, chart_figure, legend_below
+from panda_mdp.plot.style import BLUE, INK, PALE, SEQUENCE, VERMILION, chart_figure
 from panda_mdp.space.domain import Domain
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None =
         axes.plot(100 * before[window, order], y, "|", color=INK, markersize=12, label="before")
     axes.set_yticks(y, [str(estimate.zones[k])[:28] for k in order])
     axes.set(xlabel="share of people, %", xlim=(0, None))
-    legend_below(axes)
+    axes.legend(frameon=False, loc="best")
     return figure
 
 
@@ -108,10 +108,10 @@ def draw_lengths(
         apart = np.linalg.norm(centres[:, None] - centres, axis=-1)
     edges = np.linspace(0.0, float(apart.max()) * (1 + 1e-9), LENGTH_BINS + 1)
     which = np.clip(np.digitize(apart, edges) - 1, 0, LENGTH_BINS - 1)
-    true = flows.share if before is None else before
+    known = flows.share if before is None else before
     share, low, high, raw, true = (
-        100 * np.bincount(which.reshape(-1), np.clip(part, 0, 1).reshape(-1), LENGTH_BINS)
-        for part in (flows.share, flows.low, flows.high, flows.raw, true)
+        100.0 * np.bincount(which.reshape(-1), np.clip(part, 0, 1).reshape(-1), LENGTH_BINS)
+        for part in (flows.share, flows.low, flows.high, flows.raw, known)
     )
     high, middle_km = np.minimum(high, 100), (edges[1:] + edges[:-1]) / 2
     figure, axes = chart_figure(7, 4, "How far trips go, zone to zone")
@@ -121,7 +121,7 @@ def draw_lengths(
     if before is not None:
         axes.plot(middle_km, true, "_", color=INK, markersize=18, label="before")
     axes.set(xlabel=f"{domain.unit} between the middles of zones", ylabel="share of trips, %")
-    legend_below(axes)
+    axes.legend(frameon=False, loc="best")
     return figure
 
 

@@ -59,8 +59,8 @@ def estimate_tables(files: Mapping[int, bytes], rows: Rows) -> Estimate:
         parts.append(share * channel.rows)
         grouped.append(channel.counts(counts[version][None, :]))
         raw += counts[version] @ zones[channel.home] / people
-    joined = (np.concatenate(part, axis=1) for part in (parts, grouped))
-    found = estimate_groups(*joined, zones, bumps_of(domain))
+    seen = np.concatenate(grouped, axis=1)
+    found = estimate_groups(np.concatenate(parts, axis=1), seen, zones, bumps_of(domain))
     share, low, high, unplaced, records = (part[0] for part in found)
     return _message(records, zones, (raw, share, low, high), unplaced <= 0.5 * high, rows)
 
