@@ -20,14 +20,15 @@ from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.privacy.quantise import quantise
 
-SIZE, OUTPUTS, GAP = 100, 12, 0.05
+SIZE, OUTPUTS, GAP = 60, 12, 0.05
 
 
 def town() -> Problem:
-    """Twelve outputs: 8 devices hold two each, four of which do not exist."""
+    """Twelve outputs: 8 devices hold two each, four of which do not exist. The shapes are those of
+    the other whole solves in test_backends.py, so that they are compiled once."""
     domain = random_domain("haversine", SIZE, seed=2)
     near = float(np.median(domain.neighbours(1)[1]))
-    return displacement_problem(domain, np.arange(0, 8 * OUTPUTS, 8), 1.0 / near)
+    return displacement_problem(domain, np.arange(0, SIZE, SIZE // OUTPUTS), 1.0 / near)
 
 
 def summary(mechanism: Mechanism) -> dict[str, object]:

@@ -142,12 +142,13 @@ def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
 
 
 def start_script(devices: int, *arguments: str) -> subprocess.Popen[str]:
+    flags = os.environ.get("XLA_FLAGS", "")
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "NUMBA_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={devices}",
     }
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), *arguments],
