@@ -353,12 +353,12 @@ def read_rows(table, k, m):
     if "weights" in table.parts:
         return rows(table.take("weights", k, m), m)
     floor = table.take("floor", m)
-    need(8 * k * m <= PLAIN + RATIO * table.length, "it would unpack to too much")
+    good = min(floor) >= 0 and 8 * k * m <= PLAIN + RATIO * table.length
+    need(good, "a floor is negative, or it would unpack to too much")
     if "blocks" in table.parts:
         order, part, found, at = table.take("order", k), table.parts.pop("blocks"), {}, 0
         good = sorted(order) == [*range(k)] and part.shape[:2] == (k, m) and len(part.shape) == 3
-        need(good and m <= 1 << 16, "the order does not name each record once")
-        need(min(floor) >= 0 and sum(floor) <= TOTAL, "the floors are no weights")
+        need(good and m <= 1 << 16 and sum(floor) <= TOTAL, "no order of records, or floors are no weights")
         for start in range(0, k, 256):
             length = struct.unpack_from("<I", part.data, at)[0]
             block, at = part.data[at + 4 : at + 4 + length], at + 4 + length

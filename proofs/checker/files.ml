@@ -430,6 +430,7 @@ let read data =
     if has "weights" then (whole "weights" [ k; m ], [])
     else
       let floor = whole "floor" [ m ] in
+      need (Array.for_all (fun w -> Int64.compare w 0L >= 0) floor) "a floor is negative";
       let sums = List.map Z.of_int64 (Array.to_list floor) in
       if has "blocks" then (from_blocks floor (whole "order" [ k ]) (section "blocks") k m, sums)
       else

@@ -18,11 +18,19 @@ let rec take r n =
     r.bits <- r.bits + 8;
     take r n)
 
-(* A code as how many there are of each length, and its symbols in order. *)
-let code lengths =
+(* A code as how many there are of each length, and its symbols in order. As in zlib no code may
+   have too many words, and one that has too few is either empty or a `lone` word of one bit. *)
+let code ?(lone = true) lengths =
   let counts = Array.make 16 0 in
   Array.iter (fun l -> counts.(l) <- counts.(l) + 1) lengths;
   counts.(0) <- 0;
+  let left = ref 1 and longest = ref 0 in
+  for l = 1 to 15 do
+    left := (2 * !left) - counts.(l);
+    if !left < 0 then wrong "a code with too many words";
+    if counts.(l) > 0 then longest := l
+  done;
+  if !left > 0 && !longest > if lone then 1 else 0 then wrong "a code with too few words";
   let offsets = Array.make 16 0 in
   for l = 1 to 14 do
     offsets.(l + 1) <- offsets.(l) + counts.(l)
@@ -63,17 +71,18 @@ let order = [| 16; 17; 18; 0; 8; 7; 9; 6; 10; 5; 11; 4; 12; 3; 13; 2; 14; 1; 15 
 
 let fixed =
   ( code (Array.init 288 (fun i -> if i < 144 then 8 else if i < 256 then 9 else if i < 280 then 7 else 8)),
-    code (Array.make 30 5) )
+    code (Array.make 32 5) )
 
 let dynamic r =
   let literals = take r 5 + 257 in
   let distances = take r 5 + 1 in
+  if literals > 286 || distances > 30 then wrong "codes for too much";
   let used = take r 4 + 4 in
   let first = Array.make 19 0 in
   for i = 0 to used - 1 do
     first.(order.(i)) <- take r 3
   done;
-  let first = code first in
+  let first = code ~lone:false first in
   let lengths = Array.make (literals + distances) 0 in
   let at = ref 0 in
   let repeat value times =
@@ -91,6 +100,7 @@ let dynamic r =
     | 18 -> repeat 0 (11 + take r 7)
     | value -> repeat value 1
   done;
+  if lengths.(256) = 0 then wrong "a block without an end";
   (code (Array.sub lengths 0 literals), code (Array.sub lengths literals distances))
 
 (* At most `most` bytes; the place in the data after the last block. *)

@@ -257,6 +257,8 @@ def good() -> Iterator[Sample]:
     equal.header["notes"]["lower_bound"] = None
     yield Sample("equal rows", "plain", equal.bytes())
     yield Sample(UNTRUE, "plain", changed("euclidean", state("notes.lower_bound", 1e9)))
+    for unit in ("unit\0", "é"):
+        yield Sample(f"in {unit!r}", "plain", changed("matrix", state("domain.unit", unit)))
     for name in OTHERS:
         yield Sample(name, name.partition(" ")[0], honest(name))
 
@@ -457,6 +459,33 @@ def with_proof(*changes: Change) -> Change:
         both(*changes)(file)
 
     return change
+
+
+def negative_floor(file: File) -> None:
+    """A floor below 0 that no row shows, because all rows store that output."""
+    stored = np.bincount(file.arrays["columns"], minlength=len(file.arrays["floor"]))
+    everywhere = np.flatnonzero(stored == len(file.arrays["starts"]) - 1)
+    file.arrays["floor"][everywhere[0]] = -(1 << 63)
+
+
+def too_few_words(file: File) -> None:
+    """The same numbers deflated with a code of code lengths that has one word too few.
+
+    Bytes have words of 8 bits, but 255 and the end 9; the lengths 1, 8 and 9 have words of 2.
+    """
+    coding, shape, data = file.pieces()["weights"]
+    plain = zlib.decompress(data)
+    bits = "1" + "01" + "00000" + "00000" + "0111"  # the last block, 257 and 1 codes, 18 lengths
+    first = {1: 2, 8: 2, 9: 2}
+    order = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1)
+    bits += "".join(f"{first.get(symbol, 0):03b}"[::-1] for symbol in order)
+    bits += "01" * 255 + "10" * 2 + "00"
+    words = {255: f"{510:09b}", 256: f"{511:09b}"}
+    bits += "".join(words.get(symbol, f"{symbol:08b}") for symbol in (*plain, 256))
+    bits += "0" * (-len(bits) % 8)
+    body = bytes(int(bits[k : k + 8][::-1], 2) for k in range(0, len(bits), 8))
+    made = b"\x78\x9c" + body + zlib.adler32(plain).to_bytes(4, "big")
+    section("weights", coding, list(shape), made)(file)
 
 
 def two_clusters(size: int = 400) -> bytes:
@@ -867,6 +896,8 @@ def forged() -> Iterator[Sample]:
     for form in ("matrix", "compact haversine"):
         for name, data in _damaged(honest(form)):
             yield Sample(f"{form}: {name}", "plain", data)
+    yield Sample("too few words", "plain", changed("matrix", too_few_words))
+    yield Sample("a floor that no row shows", "floor", changed("floor places", negative_floor))
     for name, (kind, change) in FLOORS.items():
         yield Sample(name, "floor", changed(f"floor {kind}", change))
     for name, (kind, change) in PHASES.items():

@@ -106,7 +106,7 @@ def in_header(rng: random.Random, file: File) -> None:
     elif kind == 7:
         del where[last]
     elif kind == 8:
-        where[last] = deep(rng.choice((3, 40, 99, 101, 200, 900)))
+        where[last] = deep(rng.choice((3, 40, 99, 101, 200, 300)))
     elif isinstance(where, dict):
         where[rng.choice(("", "x", "epsilon", "audit", "é", str(last) + "s"))] = where[last]
 

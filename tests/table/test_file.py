@@ -16,6 +16,7 @@ from helpers import KINDS, displacement_problem, random_domain
 
 import panda_mdp as pm
 from panda_mdp.errors import FileFormatError, NotForReleaseError, PrivacyError
+from panda_mdp.plot.html import _records
 from panda_mdp.table import container
 from panda_mdp.table.decode import examine
 
@@ -312,3 +313,21 @@ def test_what_is_expected_is_a_positive_number(epsilon):
     """A text or a truth would be compared with the file's epsilon much later, or pass for 1."""
     with pytest.raises(pm.errors.ProblemError, match="epsilon is"):
         pm.Expected(epsilon=epsilon)
+
+
+def test_every_printer_marks_what_a_file_says_of_itself(tmp_path):
+    """Method and source of the prior are free text: equal to what was saved, printed as such."""
+    made = small_mechanism("haversine").with_facts(method="proved best")
+    table = pm.load(made.save(tmp_path / "t.pmdp"))
+    assert (table.method, table.problem.prior_source) == ("proved best", "a survey")
+    shown = (
+        *(repr(table), table._repr_html_(), repr(table.simulate(1)), repr(pm.explain(table))),
+        *(repr(pm.attack(table)), _records(table, np.zeros((6, 2)))["method"]),
+    )
+    assert all("proved best (unverified)" in text for text in shown)
+    for text in (pm.explain(table).text, table.problem._repr_html_(), repr(pm.attack(table))):
+        assert "a survey (unverified)" in text
+    # The mark is no part of the text: it is not saved, and a table made here has none.
+    again = pm.load(table.save(tmp_path / "again.pmdp"))
+    assert again.method == "proved best"
+    assert "unverified" not in repr(made)

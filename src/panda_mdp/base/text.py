@@ -20,6 +20,21 @@ _ONE = {f"{word}s": word for word in _WORDS}
 _MANY = {word: f"{word}s" for word in _WORDS}
 
 
+class FreeText(str):
+    """A text that a file brought: equal to what the file says, and marked wherever it is printed.
+
+    >>> told = FreeText("optimal")
+    >>> f"{told}", str(told), told == "optimal", canonical(told)
+    ('optimal (unverified)', 'optimal (unverified)', True, b'"optimal"')
+    """
+
+    def __str__(self) -> str:
+        return f"{self[:]} (unverified)"
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+
 def canonical(value: Any) -> bytes:
     """JSON in one form alone: names sorted, no blanks, ASCII.
 
@@ -97,7 +112,7 @@ def card(title: str, facts: Sequence[tuple[str, str]], *, warning: str = "") -> 
     left = 'style="text-align:left"'
     rows = "".join(
         f'<tr><th scope="row" {left}>{html.escape(name)}</th>'
-        f"<td {left}>{html.escape(value)}</td></tr>"
+        f"<td {left}>{html.escape(str(value))}</td></tr>"
         for name, value in facts
     )
     loud = f"<br><b>{html.escape(warning)}</b>" if warning else ""

@@ -89,7 +89,7 @@ def _records(table: Table, places: FloatArray) -> dict[str, Any]:
     return {
         "count": problem.size,
         "outputs": problem.outputs.tolist(),
-        "method": table.method,
+        "method": str(table.method),
         "guarantee": bool(table.audit.holds),
         "epsilon": problem.epsilon,
         "audited": float(table.audit.epsilon) if np.isfinite(table.audit.epsilon) else None,

@@ -21,6 +21,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import MOST_BITS, FactoredRows, lattice_points
 from panda_mdp.base.floored import FlooredRows, Weights
+from panda_mdp.base.text import FreeText
 from panda_mdp.errors import (
     DomainError,
     FileFormatError,
@@ -97,8 +98,6 @@ class Expected:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
-            if isinstance(self.epsilon, bool | str):
-                raise ProblemError(f"the expected epsilon is {self.epsilon!r}; it must be a number")
             check_epsilon(self.epsilon)
         if self.identity is not None and len(self.identity) < SHORTEST_IDENTITY:
             raise ProblemError(
@@ -269,7 +268,7 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     notes = header["notes"]
     stages = tuple((name, float(seconds)) for name, seconds in notes["stages"])
     table = audited_table(
-        problem, weights, notes["method"], stages=stages, details=notes["details"]
+        problem, weights, FreeText(notes["method"]), stages=stages, details=notes["details"]
     )
     if not isinstance(table, Mechanism):
         return table
@@ -277,12 +276,13 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
         table = EverywhereMechanism.of(table)
     stated = notes["lower_bound"]
     if isinstance(problem.loss, UnknownLoss):
-        table, proof = table.with_details(stated_loss=notes["loss"]), None
-    if proof is not None and math.isfinite(proof.value):
+        table = table.with_details(stated_loss=notes["loss"])
+    elif proof is not None and math.isfinite(proof.value):
         return table.with_facts(bound=proof)
     # A stated bound is a note: one that cannot be true is left out, and the table is what it is.
-    known = not isinstance(problem.loss, UnknownLoss)
-    if stated is None or (known and stated > table.loss * (1 + LOSS_ROUNDING)):
+    elif stated is not None and stated > table.loss * (1 + LOSS_ROUNDING):
+        stated = None
+    if stated is None:
         return table
     return table.with_facts(bound=Stated(stated, "the file"))
 
@@ -345,7 +345,7 @@ def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) 
             else np.full(domain.size, 1 / domain.size)
         ),
         loss_unit=header["loss"]["unit"],
-        prior_source=header["notes"]["prior_source"],
+        prior_source=FreeText(header["notes"]["prior_source"]),
     )
 
 

@@ -42,8 +42,7 @@ the loss."""
 
 def mix(matrix: FloatArray, share: float, common: FloatArray | None = None) -> FloatArray:
     """(1 - share) z + share u, with u uniform by default."""
-    base: FloatArray | float = 1.0 / matrix.shape[1] if common is None else common
-    return (1.0 - share) * matrix + share * base
+    return (1.0 - share) * matrix + share * (1.0 / matrix.shape[1] if common is None else common)
 
 
 def floor_row(problem: Problem, rows: FloatArray, share: float = FLOOR_SHARE) -> FloatArray:
