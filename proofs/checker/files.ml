@@ -149,6 +149,7 @@ let sealed_sections data =
     | Json.List [ coding; Json.List shape; length ] ->
         let coding = Json.text coding and shape = List.map (whole_from 0) shape in
         let length = whole_from 0 length in
+        need (name <> "edges") "distances along the edges of a graph are not read here";
         need (List.mem coding (codings name)) (name ^ " is no section that is known here");
         need (!at + length <= size) "a section is longer than the file";
         let part = String.sub data !at length in

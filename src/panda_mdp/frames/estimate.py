@@ -72,7 +72,7 @@ def _tally(batches: Iterator[Any], size: int) -> dict[Label, FloatArray]:
         flat = np.bincount(window * size + drawn[0], minlength=len(names) * size) * 1.0
         for name, seen in zip(names, flat.reshape(-1, size), strict=True):
             if seen.any():
-                tally[name] = tally.get(name, 0.0) + seen
+                tally[name] = tally.get(name, np.zeros(size)) + seen
     return {name: tally[name] for name in sorted(tally, key=str)} or {"all": np.zeros(size)}
 
 

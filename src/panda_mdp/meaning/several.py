@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -289,7 +289,7 @@ def _carried(steps: FloatArray, nats: FloatArray) -> FloatArray:
     most = 1 / (np.exp(-nats) @ steps.T)
     carried = np.zeros((size, size))
     for a, b in zip(first, second, strict=True):
-        found = scipy.optimize.linprog(
+        found: Any = scipy.optimize.linprog(
             -steps[a], cone, np.zeros(len(cone)), steps[b, None], [1.0], method="highs"
         )
         ratio, prices = 1.0, np.zeros(len(cone))

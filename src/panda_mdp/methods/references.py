@@ -80,9 +80,9 @@ def at_displacement(
         tried[log_epsilon] = table
         return math.log(max(table.loss, TINY) / displacement)
 
-    ends = np.log(np.array(EPSILONS) / displacement)
+    lower, upper = (math.log(epsilon / displacement) for epsilon in EPSILONS)
     try:
-        return tried[scipy.optimize.brentq(missing, *ends, xtol=CLOSE)]
+        return tried[scipy.optimize.brentq(missing, lower, upper, xtol=CLOSE)]
     except ValueError:
         most, least = (table.loss for table in tried.values())
         raise MethodError(

@@ -236,7 +236,8 @@ class ExactDominance(LimitSolver, OneLp):
         gains = [scipy.sparse.kron(measure.gain, each) for measure in forms.measures]
         tops = [np.ones((measure.gain.shape[0], 1)) for measure in forms.measures]
         references = np.array([[measure.reference] for measure in forms.measures])
-        largest, off = scipy.sparse.block_diag(tops), self._off.T * self.problem.prior
+        largest: Any = scipy.sparse.block_diag(tops)
+        off = self._off.T * self.problem.prior
         every = scipy.sparse.csr_array(np.ones((1, outputs)))
         shared = scipy.sparse.kron(scipy.sparse.eye_array(count), every)
         blocks: Any = [
