@@ -32,7 +32,6 @@ from panda_mdp.city.city import travel_graph
 from panda_mdp.city.draw import find_city
 from panda_mdp.meaning.several import (
     Movement,
-    best_places,
     forward_backward,
     likelihoods,
     locate_anchor,
@@ -41,7 +40,7 @@ from panda_mdp.meaning.several import (
 from panda_mdp.methods.references import android_grid, at_displacement, decimals, rounding
 from panda_mdp.plot import save_figure
 from panda_mdp.plot.style import BLUE, GREEN, INK, VERMILION, new_figure, plain_axes
-from panda_mdp.space.guesses import held_sets
+from panda_mdp.space.guesses import best_guesses, guess_distances, held_sets
 from panda_mdp.table.mechanism import Table
 
 DAYS, NIGHTLY, AWAY = 30, 2, 0.2
@@ -143,7 +142,9 @@ def home_found(
     zone = locate_anchor(protection.table, seen, away=AWAY, keyed=protection.once)
     discs = held_sets(domain, NEAR_KM)
     best = int((discs @ zone.belief).argmax())
-    return domain.distance(zone.place, person.home), bool(discs[[best]].toarray()[0, person.home])
+    guess = best_guesses(domain, zone.belief[:, None])[0]
+    off = float(guess_distances(domain, guess)[0, person.home])
+    return off, bool(discs[[best]].toarray()[0, person.home])
 
 
 def shown_guess(protection: Protection, person: Person, domain: pm.Domain, seed: int) -> int:
@@ -212,8 +213,8 @@ def way_error(
         belief = track(movement, protection.table, drawn, "stay")
     else:
         belief = forward_backward(movement, seen_on_the_way(protection, person, domain, seed))
-    guesses = best_places(domain, belief)
-    return float(domain.metric.pairs(guesses, person.way).mean())
+    off = guess_distances(domain, best_guesses(domain, belief.T)[0])
+    return float(off[np.arange(len(off)), person.way].mean())
 
 
 def interval(values: np.ndarray) -> float:

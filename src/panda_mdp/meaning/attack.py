@@ -18,18 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import InvalidInputError, MethodError
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.guesses import (
-    best_records,
-    has_places,
-    held_sets,
-    metric_distances,
-    refined_medians,
-)
+from panda_mdp.space.guesses import best_guesses, best_records, guess_distances, held_sets
 from panda_mdp.table.mechanism import Table
 
 RADII_KM = (0.1, 0.2, 0.5, 1.0)
@@ -143,6 +137,9 @@ class Attack(RebuiltOnCopy):
     located: Mapping[float, float]
     """For each radius, how often the best guess lies within it of the record, wherever it lies."""
     prior_located: Mapping[float, float]
+    most_located: Mapping[float, float]
+    """For each radius, how often that guess lies within it of the record of which that is so most
+    often: what the attacker who minds the average gains where it gains most."""
     min_entropy_leakage: float
     """Bits."""
     shannon_leakage: float
@@ -179,7 +176,7 @@ class Attack(RebuiltOnCopy):
         """The numbers that are not arrays, for JSON; entropies and leakages are bits."""
         named = ("risk", "most_hit", "least_error")
         told = vars(self) | {name: getattr(self, name) for name in named}
-        for name in ("located", "prior_located"):
+        for name in ("located", "prior_located", "most_located"):
             told[name] = {f"{radius:g}": share for radius, share in told[name].items()}
         return {name: value for name, value in told.items() if not isinstance(value, np.ndarray)}
 
@@ -216,15 +213,8 @@ def attack(
     both = joint(weights, matrix)
     # The prior is one more column.
     columns = np.column_stack([both, weights])
-    sets = {radius: held_sets(domain, radius) for radius in within}
-    restricted = tuple(radius for radius in within if sets[radius] is None)
-    least, best = best_records(domain, columns, (None, *restricted))
-    places, off = domain.metric.embedding[best[0]], least[0]
-    if has_places(domain.metric):
-        places, off = refined_medians(domain, columns, best[0])
-    found = dict(zip(restricted, -least[1:], strict=True))
-    found |= {r: (held @ columns).max(axis=0) for r, held in sets.items() if held is not None}
-    located = {radius: found[radius] for radius in within}
+    guesses, off = best_guesses(domain, columns)
+    near = {radius: _within(domain, columns, radius) for radius in within}
     guess = both.argmax(axis=0)
     hits = np.zeros(problem.size)
     np.add.at(hits, guess, matrix[guess, np.arange(problem.outputs_count)])
@@ -232,16 +222,22 @@ def attack(
         method=mechanism.method,
         unit=domain.unit,
         prior_source=source,
-        restricted=restricted,
+        restricted=tuple(radius for radius in within if near[radius].restricted),
         vulnerability=bayes_vulnerability(weights, matrix),
         prior_vulnerability=float(weights.max()),
         worst_posterior=float(posterior(weights, matrix).max()),
         error=float(off[:-1].sum()),
         prior_error=float(off[-1]),
-        error_by_record=frozen(_expected_distance(domain, matrix, best[0, :-1], places[:-1])),
+        error_by_record=frozen(
+            np.einsum("yx,xy->x", guess_distances(domain, guesses[:-1]), matrix)
+        ),
         hit_by_record=frozen(hits),
-        located={radius: float(share[:-1].sum()) for radius, share in located.items()},
-        prior_located={radius: float(share[-1]) for radius, share in located.items()},
+        located={radius: float(found.share[:-1].sum()) for radius, found in near.items()},
+        prior_located={radius: float(found.share[-1]) for radius, found in near.items()},
+        most_located={
+            radius: float(np.einsum("yx,xy->x", found.inside[:-1], matrix).max())
+            for radius, found in near.items()
+        },
         min_entropy_leakage=min_entropy_leakage(weights, matrix),
         shannon_leakage=shannon_leakage(weights, matrix),
         prior_entropy=entropy(weights),
@@ -249,18 +245,23 @@ def attack(
     )
 
 
-def _expected_distance(
-    domain: Domain, matrix: FloatArray, guess: IntArray, places: FloatArray
-) -> FloatArray:
-    """How far the guesses after each output, records or places, are from each record on average,
-    (K,)."""
-    names, column = np.unique(guess, return_inverse=True)
-    result, metric = np.empty(domain.size), domain.metric
-    for rows, distance in domain.blocks(names):
-        free = has_places(metric)
-        off = metric_distances(metric, places, rows) if free else distance[:, column]
-        result[rows] = np.einsum("xy,xy->x", matrix[rows], off)
-    return result
+@dataclass(frozen=True)
+class _Within:
+    """The guesses that hold most of each column of weights within a radius."""
+
+    share: FloatArray
+    inside: BoolArray
+    """Which records they hold, (columns, K)."""
+    restricted: bool
+
+
+def _within(domain: Domain, columns: FloatArray, radius: float) -> _Within:
+    held = held_sets(domain, radius)
+    if held is None:
+        least, best = best_records(domain, columns, (radius,))
+        return _Within(-least[0], domain.distances(best[0], None) <= radius, True)
+    gained = held @ columns
+    return _Within(gained.max(axis=0), held[gained.argmax(axis=0)].toarray() > 0, False)
 
 
 def checked_prior(problem: Problem, prior: Prior | npt.ArrayLike | None) -> tuple[FloatArray, str]:

@@ -20,7 +20,8 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.meaning.attack import checked_prior, columns_of
 from panda_mdp.prior import Prior
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import check_indices
+from panda_mdp.space.guesses import best_guesses, best_records
 from panda_mdp.table.mechanism import Table
 
 Draws = Literal["anew", "stay", "keyed"]
@@ -41,7 +42,8 @@ class Repeated:
     vulnerability: float
     """How often the best guess of the record is right."""
     error: float
-    """The best guess's expected distance from the record, in the domain's unit."""
+    """The best guess's expected distance from the record, in the domain's unit; a guess is any
+    place where there are places between records."""
     vulnerability_se: float
     error_se: float
     """Standard errors; 0 where every outcome was summed over."""
@@ -79,19 +81,18 @@ def repeated(
     problem, matrix = mechanism.problem, mechanism.matrix
     weights, _ = checked_prior(problem, prior)
     outputs = problem.outputs_count
-    distance = problem.domain.distances()
     if math.comb(count + outputs - 1, count) <= exact:
         lists = itertools.combinations_with_replacement(range(outputs), count)
         counts = np.stack([np.bincount(drawn, minlength=outputs) for drawn in lists])
         orders = scipy.special.gammaln(count + 1) - scipy.special.gammaln(counts + 1).sum(axis=1)
         both = weights * np.exp(_log_likelihoods(counts, matrix) + orders[:, None])
-        sums = both.max(axis=1).sum(), (both @ distance).min(axis=1).sum()
+        sums = both.max(axis=1).sum(), best_guesses(problem.domain, both.T)[1].sum()
         return Repeated(count, float(sums[0]), float(sums[1]), 0.0, 0.0, exact=True)
     generator = np.random.default_rng(seed)
     records = generator.choice(len(weights), size=draws, p=weights)
     counts = generator.multinomial(count, matrix[records] / matrix[records].sum(1, keepdims=True))
     belief = _posterior(weights, _log_likelihoods(counts, matrix))
-    measured = np.stack([belief.max(axis=1), (belief @ distance).min(axis=1)])
+    measured = np.stack([belief.max(axis=1), best_guesses(problem.domain, belief.T)[1]])
     right, off = measured.mean(axis=1).tolist()
     right_se, off_se = (measured.std(axis=1, ddof=1) / math.sqrt(draws)).tolist()
     return Repeated(count, right, off, right_se, off_se, exact=False)
@@ -301,11 +302,6 @@ def _carried(steps: FloatArray, nats: FloatArray) -> FloatArray:
     return carried
 
 
-def best_places(domain: Domain, belief: FloatArray) -> IntArray:
-    """The record of least expected distance under each belief, (T,)."""
-    return np.asarray((belief @ domain.distances()).argmin(axis=1), dtype=np.int64)
-
-
 def _normalised(joint: FloatArray) -> FloatArray:
     if not joint.sum() > 0:
         raise MethodError(
@@ -352,7 +348,8 @@ def locate_anchor(
         p(a | reports)  proportional to  p_a sum_y z(y|a) (1 - away + away q_y)^n_y product over
                         the others of (away q_y')^n_y',     q = sum_x p_x z_x.
 
-    The zone is the disc around the best guess that holds `share` of belief.
+    The zone is the disc round the record of least expected distance that holds `share` of belief;
+    `panda_mdp.space.guesses.best_guesses` has the best guess of the place from `belief`.
     """
     if not (0 <= away < 1 and 0 < share <= 1):
         raise MethodError(
@@ -368,7 +365,7 @@ def locate_anchor(
         drawn = np.eye(len(counts)) * (1 - away) + elsewhere
         logs = scipy.special.logsumexp(_log_likelihoods(counts, drawn), b=matrix, axis=1)
     belief = _posterior(weights, logs)
-    place = int(best_places(problem.domain, belief[None])[0])
+    place = int(best_records(problem.domain, belief[:, None])[1][0, 0])
     distance = problem.domain.distances([place], None)[0]
     order = np.argsort(distance, kind="stable")
     last = min(int(np.searchsorted(np.cumsum(belief[order]), share)), len(order) - 1)

@@ -32,7 +32,8 @@ MOST_RADIUS_KM = 1000.0
 """Discs on the sphere that are small enough for what is said above of discs."""
 CLOSED = 1 + 1e-9
 """Radii are taken so much larger: a record on the circle is inside, however it is rounded."""
-STEPS = 30
+STEPS, AT_REST = 200, 1e-9
+"""Steps at most, and the share of the distances that a step is worth while it goes on."""
 NO_NEARER = 1e-9
 """Distances below this do not weigh more in a step than it does."""
 LIGHTEST = 1e-200
@@ -143,6 +144,35 @@ def best_records(
     return least, best
 
 
+def best_guesses(
+    domain: Domain, columns: FloatArray, blocks: Blocks | None = None
+) -> tuple[npt.NDArray[Any], FloatArray]:
+    """The guess of least expected distance under each column of weights over the records, (K, m),
+    and that distance, (m,).
+
+    Guesses are places, as points of the embedding, (m, p), where there are any between records,
+    else records, (m,). What is said of a place is attained by it: no guess may be better than it.
+    """
+    least, best = best_records(domain, columns, blocks=blocks)
+    if has_places(domain.metric):
+        return refined_medians(domain, columns, best[0])
+    return best[0], least[0]
+
+
+def as_guesses(domain: Domain, records: IntArray) -> npt.NDArray[Any]:
+    """Records as `best_guesses` gives guesses."""
+    return domain.metric.embedding[records] if has_places(domain.metric) else records
+
+
+def guess_distances(
+    domain: Domain, guesses: npt.NDArray[Any], records: IntArray | None = None
+) -> FloatArray:
+    """How far guesses are from records, all by default, (guesses, records)."""
+    if not has_places(domain.metric):
+        return domain.distances(guesses, records)
+    return metric_distances(domain.metric, guesses)[slice(None) if records is None else records].T
+
+
 def refined_medians(
     domain: Domain, weights: FloatArray, start: IntArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -160,22 +190,25 @@ def refined_medians(
         cost[part] = (own * metric_distances(metric, best)).sum(axis=0)
         # From the mean: steps do not leave a record. What nobody reports weighs nothing.
         pull = np.where(own.sum(axis=0) > 0, own, 1.0)
+        before = np.inf
         for _ in range(STEPS):
             at = (pull.T @ points) / pull.sum(axis=0)[:, None]
             if isinstance(metric, Haversine):
                 at *= EARTH_RADIUS_KM / np.sqrt((at**2).sum(axis=1, keepdims=True))
-            pull = np.maximum(own, LIGHTEST) / np.maximum(_straight(points, at), NO_NEARER)
+            apart = np.maximum(_straight(points, at), NO_NEARER)
+            pull, now = np.maximum(own, LIGHTEST) / apart, float(np.vdot(own, apart))
+            if before - now <= AT_REST * now:
+                break
+            before = now
         reached = (own * metric_distances(metric, at)).sum(axis=0)
         better = reached < cost[part]
         best[better], cost[part] = at[better], np.minimum(reached, cost[part])
     return guess, cost
 
 
-def metric_distances(
-    metric: Metric, places: FloatArray, records: slice = slice(None)
-) -> FloatArray:
-    """How far records (all by default) are from places given as points of the embedding, (K, n)."""
-    straight = _straight(metric.embedding[records], places)
+def metric_distances(metric: Metric, places: FloatArray) -> FloatArray:
+    """How far the records are from places given as points of the embedding, (K, n)."""
+    straight = _straight(metric.embedding, places)
     if isinstance(metric, Haversine):
         return np.asarray(
             2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(straight / (2 * EARTH_RADIUS_KM), 1.0))

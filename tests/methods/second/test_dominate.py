@@ -34,8 +34,8 @@ def least_factor(problem, reference, measures) -> float:
         shape=(len(first), size),
     )
     count = len(measures)
-    tops = scipy.sparse.block_diag([np.ones((m.gain.shape[0], 1)) for m in measures])
-    gains = scipy.sparse.vstack([m.gain for m in measures])
+    tops = scipy.sparse.block_diag([np.ones((m.gain.guesses, 1)) for m in measures])
+    gains = scipy.sparse.vstack([m.gain.coefficients for m in measures])
     off = problem.prior * apart
     one = np.ones((1, outputs))
     rows = scipy.sparse.bmat(

@@ -12,8 +12,9 @@ from panda_mdp.compute.numba.pdhg import onto_simplex
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.certify import Budget, Progress, certify
 from panda_mdp.methods.second.limits import Descent, Limit, mixture
-from panda_mdp.methods.second.objectives import NAMES, Guesses, best_guesses, objective, quantity
+from panda_mdp.methods.second.objectives import NAMES, Guesses, objective, quantity
 from panda_mdp.methods.second.second import first_table
+from panda_mdp.space.guesses import best_guesses
 
 
 def problem_of(seed: int = 0, size: int = 6, outputs: int = 4) -> pm.Problem:
@@ -22,8 +23,9 @@ def problem_of(seed: int = 0, size: int = 6, outputs: int = 4) -> pm.Problem:
     return displacement_problem(domain, range(outputs), 1.0, prior)
 
 
-def brute_force(problem, forms, *, budget=None, limit=None):
-    """The LP by scipy with one variable per form-group; forms[f][g] is a K x m table."""
+def brute_force(problem, forms, *, budget=None, limit=None, shift=0.0):
+    """The LP by scipy with one variable per form-group; forms[f][g] is a K x m table. Objectives
+    are those of the forms less `shift`."""
     size, outputs = problem.size, problem.outputs_count
     entries, groups = size * outputs, len(forms[0])
     rows, most = [], []
@@ -49,12 +51,18 @@ def brute_force(problem, forms, *, budget=None, limit=None):
         add(loss, none, budget)
         cost = np.concatenate([np.zeros(entries), np.ones(groups)])
     else:
-        add(np.zeros_like(loss), np.ones(groups), limit)
+        add(np.zeros_like(loss), np.ones(groups), limit + shift)
         cost = np.concatenate([loss.ravel(), none])
     sums = np.hstack([np.kron(np.eye(size), np.ones(outputs)), np.zeros((size, groups))])
-    return linprog(
+    least = linprog(
         cost, np.array(rows), most, sums, np.ones(size), bounds=[(0, None)] * (entries + groups)
     ).fun  # fmt: skip
+    return least if budget is None else least - shift
+
+
+def shift_of(problem, name):
+    """What makes closeness, which is not negative, of minus an error."""
+    return problem.domain.distances().max() if name == "error" else 0.0
 
 
 def forms_of(problem, name, radius):
@@ -81,12 +89,17 @@ def test_second_objective_is_the_lps_and_certified(name, seed):
     table = pm.second_objective(first, name, 0.03, radius=radius)
     facts = table.details["second"]
     goal = objective(problem, name, radius)
-    best = brute_force(problem, forms_of(problem, name, radius), budget=1.03 * first.loss)
+    best = brute_force(
+        problem,
+        forms_of(problem, name, radius),
+        budget=1.03 * first.loss,
+        shift=shift_of(problem, name),
+    )
     value = goal.forms.value(table.matrix)
-    assert facts["value"] == pytest.approx(goal.natural(value))
+    assert facts["value"] == pytest.approx(goal.sign * value)
     # Never below the optimum, and the bound never above it: rigorous on both sides.
     assert value >= best - 1e-7
-    bound = (facts["bound"] - goal.offset) / goal.sign
+    bound = goal.sign * facts["bound"]
     assert bound <= best + 1e-9
     assert value == pytest.approx(best, rel=2e-3, abs=1e-5)
     assert bound == pytest.approx(best, rel=2e-3, abs=1e-5)
@@ -104,8 +117,10 @@ def test_a_limit_is_kept_at_the_least_loss(name):
     common = np.tile(free.matrix.mean(axis=0), (6, 1))
     # Half way from the table without a limit to one that ignores the record.
     limit = 0.5 * (goal.forms.value(common) + goal.forms.value(free.matrix))
-    table = pm.limit_attacker(problem, name, goal.natural(limit), radius=radius)
-    best = brute_force(problem, forms_of(problem, name, radius), limit=limit)
+    table = pm.limit_attacker(problem, name, goal.sign * limit, radius=radius)
+    best = brute_force(
+        problem, forms_of(problem, name, radius), limit=limit, shift=shift_of(problem, name)
+    )
     assert goal.forms.value(table.matrix) <= limit
     assert best > free.loss * 1.001  # the limit binds
     bound = table.details["limited"]["bound"]
@@ -153,14 +168,19 @@ def test_the_first_order_method_brackets_the_optimum(name):
     goal = objective(problem, name, radius)
     table = pm.second_objective(problem, name, 0.05, radius=radius, gap=1e-3, backend="cpu")
     facts = table.details["second"]
-    best = brute_force(problem, forms_of(problem, name, radius), budget=facts["budget"])
-    bound = goal.of_natural(facts["bound"])
+    best = brute_force(
+        problem,
+        forms_of(problem, name, radius),
+        budget=facts["budget"],
+        shift=shift_of(problem, name),
+    )
+    bound = goal.sign * facts["bound"]
     assert bound <= best + 1e-9
     assert goal.forms.value(table.matrix) >= best - 1e-7
-    assert facts["value"] == pytest.approx(goal.natural(goal.forms.value(table.matrix)))
+    assert facts["value"] == pytest.approx(goal.sign * goal.forms.value(table.matrix))
     # Both are near, so neither side of the bracket is idle.
-    assert abs(goal.natural(bound) - goal.natural(best)) <= 0.1 * goal.natural(best)
-    assert abs(facts["value"] - goal.natural(best)) <= 0.1 * goal.natural(best)
+    assert abs(bound - best) <= 0.1 * abs(best)
+    assert abs(goal.sign * facts["value"] - best) <= 0.1 * abs(best)
     assert goal.sign * facts["value"] < goal.sign * facts["before"]
     assert table.loss <= facts["budget"]
     assert is_private(problem.domain, table.weights, problem.epsilon)
@@ -173,12 +193,17 @@ def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name):
     goal = objective(problem, name, radius)
     free = pm.solve_lp(problem, "all")
     common = np.tile(free.matrix.mean(axis=0), (12, 1))
-    limit = goal.natural(0.7 * goal.forms.value(free.matrix) + 0.3 * goal.forms.value(common))
-    best = brute_force(problem, forms_of(problem, name, radius), limit=goal.of_natural(limit))
+    limit = goal.sign * (0.7 * goal.forms.value(free.matrix) + 0.3 * goal.forms.value(common))
+    best = brute_force(
+        problem,
+        forms_of(problem, name, radius),
+        limit=goal.sign * limit,
+        shift=shift_of(problem, name),
+    )
     table = pm.limit_attacker(problem, name, limit, radius=radius, gap=0.02, backend="cpu")
     facts = table.details["limited"]
     assert goal.sign * facts["value"] <= goal.sign * limit
-    assert facts["value"] == pytest.approx(goal.natural(goal.forms.value(table.matrix)))
+    assert facts["value"] == pytest.approx(goal.sign * goal.forms.value(table.matrix))
     assert facts["bound"] <= best + 1e-9
     assert table.loss >= best - 1e-9
     assert facts["bound"] >= 0.95 * best
@@ -245,21 +270,59 @@ def test_any_weights_bound_the_objective_from_below(name):
         )
 
 
-def test_held_guesses_follow_the_best_ones():
-    problem = problem_of(8, 60, 4)
+@pytest.mark.parametrize("kind", ["euclidean", "haversine"])
+def test_held_guesses_follow_the_best_ones(kind):
+    domain = random_domain(kind, 60, 8)
+    problem = displacement_problem(domain, range(4), 1.0)
     rng = np.random.default_rng(1)
     order = rng.permutation(60)
     forms = Guesses.around(problem, rng.dirichlet(np.ones(4), 60)).permuted(order)
-    weights = rng.dirichlet(np.ones(len(forms.held)), 4).T
+    weights = rng.dirichlet(np.ones(forms.guesses), 4).T
     table = rng.dirichlet(0.2 * np.ones(4), 60)
-    best, errors = best_guesses(problem, table)
-    apart = problem.domain.distances()
-    assert errors == pytest.approx((apart @ (problem.prior[:, None] * table)).min(axis=0))
-    moved = forms.moved(table[order], weights)
-    assert (moved.held == best).any(axis=0).all()
-    costs = -problem.prior[order] * apart[moved.held.T][:, :, order]
-    assert moved.coefficients == pytest.approx(costs, rel=1e-6)
-    assert forms.value(table) == pytest.approx(-errors.sum(), rel=1e-13)
+    off = best_guesses(domain, problem.prior[:, None] * table)[1]
+    at_records = (domain.distances() @ (problem.prior[:, None] * table)).min(axis=0)
+    assert (off <= at_records * (1 + 1e-12)).all()
+    if kind == "euclidean":
+        # Nothing lies between records there.
+        assert off == pytest.approx(at_records)
+    held = -forms.moved(table[order], weights).forward(table[order]).max(axis=0)
+    assert (held <= off * (1 + 1.1e-4)).all() and (held >= off * (1 - 1e-6)).all()
+    assert forms.value(table) == pytest.approx(-off.sum(), rel=1e-13)
+    assert forms.value(table) == pytest.approx(
+        -pm.attack(pm.NoGuarantee.from_matrix(problem, table), radii=()).error, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu"])
+def test_an_error_is_that_of_guesses_anywhere(backend):
+    """Who points between the records is caught: a floor of the error holds for him too."""
+    domain = random_domain("haversine", 12, 4)
+    problem = displacement_problem(domain, range(6), 0.2)
+    free = pm.optimal(problem, backend=backend)
+    before, prior = pm.attack(free, radii=()).error, pm.attack(free, radii=()).prior_error
+    asked = 0.7 * before + 0.3 * prior
+    table = pm.limit_attacker(problem, "error", asked, gap=0.05, backend=backend)
+    facts = table.details["limited"]
+    assert (
+        pm.attack(table, radii=()).error == pytest.approx(facts["value"])
+        and facts["value"] >= asked
+    )
+    # Records alone as guesses need no more loss: what bounds that bounds this.
+    apart = domain.distances()
+    forms = [
+        [
+            np.where(np.arange(6) == y, (problem.prior * (apart.max() - apart[w]))[:, None], 0.0)
+            for y in range(6)
+        ]
+        for w in range(12)
+    ]
+    at_records = brute_force(problem, forms, limit=-asked, shift=apart.max())
+    assert at_records <= table.loss * (1 + 1e-9) and facts["bound"] <= table.loss
+    assert table.loss <= 1.06 * facts["bound"]
+    better = pm.second_objective(problem, "error", 0.1, backend=backend)
+    told = better.details["second"]
+    assert pm.attack(better, radii=()).error == pytest.approx(told["value"])
+    assert told["before"] < told["value"] <= told["bound"] * (1 + 1e-9)
 
 
 def test_the_second_stage_ends_after_the_work_it_is_granted():

@@ -23,32 +23,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.compute.highs import multipliers
 from panda_mdp.errors import InfeasibleError, MethodError
-from panda_mdp.methods.certify import Budget, Report, Standing, certify
-from panda_mdp.methods.optimal.dual import dual_bound
-from panda_mdp.methods.optimal.lp import OneLp
-from panda_mdp.methods.second.limits import Descent, Limit, LimitSolver
+from panda_mdp.methods.certify import Budget, Report, certify
+from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import (
+    Ceiling,
+    Errors,
     Forms,
     Gain,
     Guesses,
     Objective,
-    best_guesses,
     guess_sets,
+    place_error,
 )
 from panda_mdp.methods.second.second import first_table
 from panda_mdp.problem import Problem
-from panda_mdp.space.guesses import metric_distances, refined_medians
 from panda_mdp.table.mechanism import Mechanism, Table
-from panda_mdp.table.release import normalise
 
 RADII = (0.1, 0.2, 0.5)
 SHORT = 10.0
@@ -66,8 +62,6 @@ ERROR_ROUNDING = 1e-4
 """Share of the error that may be missing: of a reference whose reports are its own best guesses the
 error is the loss, which integers meet from one side only."""
 UNDER = 1 - ERROR_ROUNDING / 4
-GUESSED_AGAIN = 4
-"""LPs at most: each tries the guesses that were best after the one before."""
 EXACT_ENTRIES = 2_000
 """Entries of a table up to which the LP goes to HiGHS: seconds."""
 
@@ -77,13 +71,8 @@ class Measure:
     """One way to guess, and what it gains from the references at least."""
 
     name: str
-    gain: scipy.sparse.csr_array
-    """(guesses, K), with the prior in it."""
+    gain: Gain
     reference: float
-
-    def value(self, matrix: FloatArray) -> float:
-        """What it gains from a table."""
-        return float((self.gain @ matrix).max(axis=0).sum())
 
 
 @dataclass(frozen=True)
@@ -103,6 +92,8 @@ class Combined(Forms):
     looks: int = 0
     work = 1.0
     relative = True
+    # The loss follows the price of all measures together closely.
+    least_step = 0.01
 
     @classmethod
     def about(
@@ -110,7 +101,7 @@ class Combined(Forms):
     ) -> Combined:
         """All measures alike to begin with, and the error free."""
         references = np.array([measure.reference for measure in measures])
-        parts = (*(Gain(2.0, m.gain) for m in measures), Guesses.around(problem, table))
+        parts = (*(m.gain for m in measures), Guesses.around(problem, table))
         rates = np.append(1 / (references * len(references)), 0.0)
         return cls(2.0 + len(parts), None, problem, tuple(measures), parts, rates, least_error)
 
@@ -166,12 +157,21 @@ class Combined(Forms):
 
     def ratios(self, table: FloatArray) -> FloatArray:
         """Every measure in shares of the references'."""
-        return np.array([measure.value(table) / measure.reference for measure in self.measures])
+        return np.array([m.gain.value(table) / m.reference for m in self.measures])
 
     def value(self, table: FloatArray) -> float:
         """t, and what is missing of the error many times."""
         missing = 1.0 - place_error(self.problem, table) / (self.least_error or math.inf)
         return float(self.ratios(table).max()) + SHORT * max(0.0, missing)
+
+    def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
+        """For an LP, at a loss of `most`: every measure at most t of the references', the error
+        theirs."""
+        least, above = self.least_error, self.least_error * (1 + MARGIN)
+        # Where reports are their own best guesses the error is the loss, and no table has more.
+        aim = max(min(above, most * UNDER), least * UNDER)
+        error = Ceiling(Errors.about(self.problem), least or 1.0, False, -least, -aim)
+        return [*(Ceiling(m.gain, m.reference, True) for m in self.measures), error]
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
         """Rates that follow what is worst at a table, in the order of the parts' records."""
@@ -187,113 +187,6 @@ class Combined(Forms):
         split = self._split(weights)
         parts = tuple(part.moved(table, w) for part, w in zip(self.parts, split, strict=True))
         return replace(self, parts=parts, rates=np.append(rates, price), looks=self.looks + 1)
-
-
-class Dominance(Descent):
-    """The first-order method, whose measures move while the loss stays within its limit."""
-
-    # The loss follows the price of all measures together closely.
-    least_step = 0.01
-
-
-class ExactDominance(LimitSolver, OneLp):
-    """One LP, by HiGHS: columns are the table, what each measure gains from each output, the error
-    of each output, and t."""
-
-    tightening = 5e-6
-
-    def __init__(self, limit: Limit, forms: Combined) -> None:
-        super().__init__(limit)
-        self.forms = forms
-        # Guesses of the error: the records, and the best ones after tables that were found.
-        self._off = self.problem.domain.distances()
-        self._guess_after(limit.first.matrix)
-
-    def _guess_after(self, table: FloatArray) -> float:
-        """Try what is best after a table from here on; how far off that is."""
-        places, off = place_guesses(self.problem, table)
-        apart = metric_distances(self.problem.domain.metric, places)
-        self._off = np.hstack([self._off, apart])
-        return float(off.sum())
-
-    def advance(self, target: int, standing: Standing) -> None:
-        """Again with the guesses that the LP's own table calls for, until the error is there."""
-        for _ in range(GUESSED_AGAIN):
-            super().advance(target, standing)
-            table = self.candidate()
-            enough = self.forms.least_error * UNDER**2
-            if table is None or self._guess_after(normalise(table)) >= enough:
-                return
-
-    def begin(self, standing: Standing) -> None:
-        LimitSolver.begin(self, standing)
-        OneLp.begin(self, standing)
-
-    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        cost, private, lower, upper = super().parts()
-        forms, outputs = self.forms, self.problem.outputs_count
-        each, count = scipy.sparse.eye_array(outputs), len(forms.measures)
-        gains = [scipy.sparse.kron(measure.gain, each) for measure in forms.measures]
-        tops = [np.ones((measure.gain.shape[0], 1)) for measure in forms.measures]
-        references = np.array([[measure.reference] for measure in forms.measures])
-        largest: Any = scipy.sparse.block_diag(tops)
-        off = self._off.T * self.problem.prior
-        every = scipy.sparse.csr_array(np.ones((1, outputs)))
-        shared = scipy.sparse.kron(scipy.sparse.eye_array(count), every)
-        blocks: Any = [
-            [private, None, None, None],
-            [scipy.sparse.vstack(gains), -scipy.sparse.kron(largest, each), None, None],
-            [None, shared, None, -references],
-            [scipy.sparse.csr_array(cost[None]), None, None, None],
-            [-scipy.sparse.kron(off, each), None, scipy.sparse.vstack([each] * len(off)), None],
-            [None, None, -every, None],
-        ]
-        rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
-        more = np.zeros(rows.shape[0] - len(lower))
-        # Where reports are their own best guesses the error is the loss, and no table has more.
-        above, most = forms.least_error * (1 + MARGIN), self.limit.most
-        more[-1] = -max(min(above, most * UNDER), forms.least_error * UNDER)
-        more[sum(map(len, tops)) * outputs + count] = most / self.scale
-        objective = np.zeros(rows.shape[1])
-        objective[-1] = 1.0
-        return (
-            objective,
-            rows,
-            np.append(lower, np.full(len(more), -np.inf)),
-            np.append(upper, more),
-        )
-
-    def bound(self) -> float:
-        """From weights of all guesses, prices of loss and error: the module's head."""
-        if self.answer is None or self.answer.prices is None:
-            return -math.inf
-        problem, graph, forms = self.problem, self.graph, self.forms
-        size, outputs = problem.loss.shape
-        counts = [measure.gain.shape[0] for measure in forms.measures]
-        lengths = (size, 2 * graph.count * outputs, sum(counts) * outputs, len(counts), 1)
-        prices = -self.answer.prices
-        _, edge, gain, rate, loss, guess = np.split(prices[:-1], np.cumsum(lengths))
-        references = np.array([measure.reference for measure in forms.measures])
-        rates = np.maximum(rate, 0.0)
-        rates *= (1 - 1e-12) / float(rates @ references or 1.0)
-        loss_price = max(0.0, float(loss[0])) / self.scale
-        cost = loss_price * problem.weighted_loss
-        split = np.split(np.maximum(gain, 0.0).reshape(-1, outputs), np.cumsum(counts)[:-1])
-        for share, measure, own in zip(rates, forms.measures, split, strict=True):
-            cost = cost + share * Gain(2.0, measure.gain).below(
-                own / np.maximum(own.sum(axis=0), 1e-300)
-            )
-        weights = np.maximum(guess, 0.0).reshape(-1, outputs)
-        error_price = float(weights.sum(axis=0).min()) * (1 - 1e-12)
-        off = self._off[:, : len(weights)] * problem.prior[:, None]
-        cost = cost - off @ weights * (1 + 1e-11)
-        edges = multipliers(-edge, self.exponent, outputs)
-        least = dual_bound(problem, graph, edges, cost)
-        given, back = loss_price * self.limit.most, error_price * forms.least_error
-        return least - given + back - 1e-14 * (abs(least) + given + back)
-
-    def table(self, values: FloatArray) -> FloatArray:
-        return np.maximum(values[: self.problem.loss.size], 0.0).reshape(self.problem.loss.shape)
 
 
 def dominate(
@@ -346,10 +239,10 @@ def dominate(
     limit = Limit(Objective("dominance", forms), first, most)
     work = max(LEAST_WORK, int(WORK * first.details.get("iterations", 0)))
     exact = problem.loss.size <= EXACT_ENTRIES
-    solver = ExactDominance(limit, forms) if exact else Dominance(limit, trade_off)
+    solver = ExactLimit(limit) if exact else Descent(limit, trade_off)
     standing = certify(solver, replace(budget, iterations=work), progress)
     table = standing.certified
-    gained = sorted((m.value(table.matrix), m.reference, m.name) for m in measures)
+    gained = sorted((m.gain.value(table.matrix), m.reference, m.name) for m in measures)
     reached = place_error(problem, table.matrix)
     factor = max(value / theirs for value, theirs, _ in gained)
     facts = {
@@ -410,8 +303,8 @@ def measures_of(
         held = guess_sets(problem, radius)
         for where, prior in priors.items():
             gain = scipy.sparse.csr_array(held * prior)
-            gain = scipy.sparse.csr_array(gain[np.flatnonzero(gain.sum(axis=1))])
-            groups.append([Measure(name + where, gain, math.inf)])
+            own = Gain(2.0, gain[np.flatnonzero(gain.sum(axis=1))])
+            groups.append([Measure(name + where, own, math.inf)])
     if neighbours:
         # One measure for each record; what counts is the largest of them.
         each = np.arange(problem.size)
@@ -419,23 +312,11 @@ def measures_of(
         pairs = np.zeros((problem.size, 2, problem.size))
         pairs[each, 0, each] = 0.5
         pairs[each[:, None], 1, near] = 0.5 / neighbours
-        gains = map(scipy.sparse.csr_array, pairs)
+        gains = [Gain(2.0, scipy.sparse.csr_array(pair)) for pair in pairs]
         groups.append([Measure("told from its neighbours", gain, math.inf) for gain in gains])
     return [
         replace(measure, reference=least)
         for group in groups
-        for least in [min(max(m.value(o.matrix) for m in group) for o in references)]
+        for least in [min(max(m.gain.value(o.matrix) for m in group) for o in references)]
         for measure in group
     ]
-
-
-def place_guesses(problem: Problem, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The best guess of the place after each output, wherever it lies, as points of the embedding,
-    and p(y) times how far off it is."""
-    best, _ = best_guesses(problem, matrix)
-    return refined_medians(problem.domain, problem.prior[:, None] * matrix, best)
-
-
-def place_error(problem: Problem, matrix: FloatArray) -> float:
-    """How far off the best guess of the place is."""
-    return float(place_guesses(problem, matrix)[1].sum())

@@ -4,13 +4,15 @@ For any price, a bound L <= loss + price v of all private tables gives both
 
     v >= (L - B) / price   where loss <= B,        loss >= L - price q   where v <= q.
 
-**HiGHS**, one variable per output. For any l >= 0 on the privacy constraints of any edges and any
-w >= 0 every epsilon-mDP table has
+**HiGHS**, one variable per output and sum of largest forms v_k. For any l >= 0 on the privacy
+constraints of any edges, any weights w_k on the forms that sum to 1 for every output and any rates
+r_k >= 0 every epsilon-mDP table has
 
-    loss + price v  >=  sum_xy h_xy z_xy  >=  sum_x min_y h_xy,   h = p c + A^T w + (terms of l),
+    a loss + sum_k r_k v_k  >=  sum_xy h_xy z_xy  >=  sum_x min_y h_xy,
+    h = a p c + sum_k r_k A_k^T w_k + (terms of l),
 
-price = max_y sum_w w_wy, because price v(z) >= <w, A z>, l (z_i - g z_j) <= 0 and rows sum to 1.
-Nothing is asked of where the multipliers come from.
+because v_k(z) >= <w_k, A_k z>, l (z_i - g z_j) <= 0 and rows sum to 1. What is limited is taken
+from both sides at its limit. Nothing is asked of where the multipliers come from.
 
 **The first-order method** minimises loss + price v and moves the price until the limited one meets
 its limit. The best table within the limit and the best one beyond it are held. A mixture of the two
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,8 +57,6 @@ if TYPE_CHECKING:
 
 
 CHECK = 80
-NEAR = 0.1
-"""In logarithms: prices are not moved by less."""
 FAINTEST = 0.02
 """The least share of the way that is believed: less is what a table has not followed yet."""
 FARTHEST = 2.0
@@ -70,9 +70,8 @@ ROUNDED = 1e-15
 UNUSED = (1e-6, 1e-3, 0.1)
 """Of the room that a limit leaves: what is not used, so that quantising stays within it; more
 where that was not enough."""
-FAINT_PRICE = 1e-9
-"""Of the loss, in units in which it and the objective are about 1: its price where its limit binds
-nothing."""
+GUESSED_AGAIN = 4
+"""LPs at most: each tries the guesses that were best after the one before."""
 CHORDS = 4
 
 Measure = Callable[[FloatArray], float]
@@ -115,7 +114,7 @@ class Limit:
         if self.on_loss:
             return f"{self.first.method}, then {goal.name}"
         side = "least" if goal.sign < 0 else "most"
-        return f"optimal, {goal.name} at {side} {goal.natural(self.most):g}"
+        return f"optimal, {goal.name} at {side} {goal.sign * self.most:g}"
 
     def bound(self, least: float, price: float) -> float:
         """Below what is made least, from a bound below loss + price v."""
@@ -193,12 +192,18 @@ class LimitSolver(TableSolver):
 
 
 class ExactLimit(LimitSolver, OneLp):
-    """One LP, by HiGHS: columns are the table and one variable t_y per output; rows are sums,
-    edges, A z <= t, and what is limited."""
+    """One LP, by HiGHS: columns are the table, one variable per ceiling and output, and t.
+
+        min t or the loss   s.t.   A_k z <= u_k,   sum_y u_ky <= aim_k + unit_k t,   loss <= most
+
+    with t in the ceilings that grow with what is made least, the last row where the loss is not
+    that. An error is solved for again with the guesses that are best after the LP's own table.
+    """
 
     # HiGHS's tables are accurate, so the closure needs little room for what normalising leaves.
     tightening = 5e-6
     attempts = (("ipm", None), ("simplex", None), ("ipm", 1e-6))
+    _bound, _table = -math.inf, None
 
     def begin(self, standing: Standing) -> None:
         """All in range of HiGHS's tolerances, as in lp.py: tables within the limit on the loss, or
@@ -213,49 +218,86 @@ class ExactLimit(LimitSolver, OneLp):
         build = partial(all_pairs, most=LARGEST_EXPONENT) if few else constraint_graph
         self.graph = build(problem.domain, problem.epsilon)
         self.edges, self.exponent = self.graph.count, problem.epsilon * self.graph.length
-        self._unit = float(self.goal.forms.coefficients.sum(axis=1).max()) or 1.0
+        self._ceilings = self.goal.forms.ceilings(limit.most, limit.on_loss)
 
-    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
-        limit, cost, most = self.limit, self._cost, self._most
-        each = scipy.sparse.eye_array(most.shape[1])
-        private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
-        values = scipy.sparse.kron(self.goal.forms.coefficients / self._unit, each)
-        values = values @ scipy.sparse.diags_array(most.ravel())
-        largest = -scipy.sparse.vstack([each] * self.goal.forms.coefficients.shape[0])
-        objective = np.repeat([0.0, 1.0], [len(cost), each.shape[0]])
-        limited, least = limit.pair(np.append(cost, np.zeros(each.shape[0])), objective)
-        columns, beside = np.split(limited[None], [len(cost)], axis=1)
-        blocks: Any = [[private, None], [values, largest], [columns, beside]]
-        rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
-        rows.eliminate_zeros()
-        none = np.full(values.shape[0] + 1, -np.inf)
-        room, _ = limit.pair((limit.most - self._free) / self.scale, limit.most / self._unit)
-        return (
-            least,
-            rows,
-            np.append(lower, none),
-            np.concatenate([upper, np.zeros(values.shape[0]), [room]]),
-        )
+    def advance(self, target: int, standing: Standing) -> None:
+        for _ in range(GUESSED_AGAIN):
+            self.answer = None
+            super().advance(target, standing)
+            self._bound = max(self._bound, self._proved())
+            table = super().candidate()
+            if table is None or not table.sum(axis=1).all():
+                return
+            self._table, held = table, self._ceilings
+            self._ceilings = [replace(c, gain=c.gain.joined(normalise(table))) for c in held]
+            if all(new.gain is old.gain for new, old in zip(self._ceilings, held, strict=True)):
+                return
+
+    def candidate(self) -> FloatArray | None:
+        return self._table
 
     def bound(self) -> float:
-        """From L and a price with loss + price v >= L for every private table in the box."""
-        problem, graph, limit = self.problem, self.graph, self.limit
+        return self._bound
+
+    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+        limit, most, ceilings = self.limit, self._most, self._ceilings
+        each, outputs = scipy.sparse.eye_array(most.shape[1]), most.shape[1]
+        private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
+        values = [scipy.sparse.kron(c.gain.coefficients / c.unit, each) for c in ceilings]
+        self._signs = np.array([1.0 if c.gain.least >= 0 else -1.0 for c in ceilings])
+        tops: Any = scipy.sparse.block_diag(
+            [
+                scipy.sparse.vstack([sign * each] * c.gain.guesses)
+                for sign, c in zip(self._signs, ceilings, strict=True)
+            ]
+        )
+        shared = np.array([[float(ceiling.shared)] for ceiling in ceilings])
+        sums = scipy.sparse.kron(scipy.sparse.diags_array(self._signs), np.ones((1, outputs)))
+        blocks: Any = [
+            [private, None, None],
+            [scipy.sparse.vstack(values) @ scipy.sparse.diags_array(most.ravel()), -tops, None],
+            [None, sums, -shared],
+        ]
+        room = [ceiling.aim / ceiling.unit for ceiling in ceilings]
+        if limit.on_loss:
+            blocks.append([scipy.sparse.csr_array(self._cost[None]), None, None])
+            room.append((limit.most - self._free) / self.scale)
+        rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
+        rows.eliminate_zeros()
+        cost = np.zeros(rows.shape[1])
+        cost[: len(self._cost)], cost[-1] = (0.0, 1.0) if limit.on_loss else (self._cost, 0.0)
+        forms = np.zeros(tops.shape[0])
+        lower = np.append(lower, np.full(len(forms) + len(room), -np.inf))
+        return cost, rows, lower, np.concatenate([upper, forms, room])
+
+    def _proved(self) -> float:
+        """The module's head, with the prices of the LP."""
+        problem, graph, limit, ceilings = self.problem, self.graph, self.limit, self._ceilings
         if self.answer is None or self.answer.prices is None:
             return -math.inf
         size, outputs = problem.loss.shape
-        unit, least_unit = limit.pair(self.scale, self._unit)
-        ends = [size, size + 2 * graph.count * outputs, len(self.answer.prices) - 1]
-        _, edge, form, last = np.split(least_unit * self.answer.prices, ends)
-        # Loss + price v, with the loss at a price of 1: where it is limited HiGHS says at which.
-        theta = max(-float(last[0]) / unit, FAINT_PRICE * least_unit / unit)
-        loss_price, _ = limit.pair(theta, 1.0)
-        weights = np.maximum(-form, 0.0).reshape(-1, outputs) / (self._unit * loss_price)
-        edges = multipliers(edge * self._factors / loss_price, self.exponent, outputs)
-        price = float(weights.sum(axis=0).max()) or 1.0
-        # What rounds the product and the sum is within what `below` leaves.
-        cost = problem.weighted_loss + price * self.goal.forms.below(weights / price)
+        counts = [ceiling.gain.guesses * outputs for ceiling in ceilings]
+        ends = np.cumsum([size, 2 * graph.count * outputs, *counts, len(ceilings)])
+        _, edge, *weights, rates, last = np.split(self.answer.prices, ends)
+        rates = np.maximum(-rates, 0.0)
+        own, loss_price, total = self.scale, 1.0, 1.0
+        if limit.on_loss:
+            own = 1.0 if self.goal.forms.relative else ceilings[0].unit
+            loss_price = max(0.0, -float(last[0])) * own / self.scale
+            total = float(sum(rate for rate, c in zip(rates, ceilings, strict=True) if c.shared))
+        if not total > 0:
+            return -math.inf
+        cost = loss_price * problem.weighted_loss
+        given = [loss_price * limit.most] if limit.on_loss else []
+        for rate, ceiling, forms in zip(rates, ceilings, weights, strict=True):
+            price = own * float(rate) / ceiling.unit
+            cost = cost + price * ceiling.gain.below(-forms.reshape(-1, outputs))
+            given += [] if ceiling.shared else [price * ceiling.fixed]
+        edges = multipliers(own * edge * self._factors, self.exponent, outputs)
+        # What rounds the products and the sums is within what `below` leaves.
         least = boxed_bound(problem, graph, edges, self._most * INFLATED, cost)
-        return limit.bound(least, price)
+        left = least - sum(given) - 4 * ROUNDED * (abs(least) + sum(map(abs, given)))
+        return left / total - 4 * ROUNDED * abs(left / total)
 
     def table(self, values: FloatArray) -> FloatArray:
         shares = np.maximum(values[: self.problem.loss.size], 0.0)
@@ -264,8 +306,6 @@ class ExactLimit(LimitSolver, OneLp):
 
 class Descent(LimitSolver):
     """The first-order method at a price that is moved until the limit is met."""
-
-    least_step = NEAR
 
     def __init__(self, limit: Limit, solver: TradeOff | None = None) -> None:
         super().__init__(limit)
@@ -354,19 +394,19 @@ class Descent(LimitSolver):
         moved = max(share / self._aim, FAINTEST)
         self.solver.follow()
         self._rested += 1
-        step = -math.log(moved) / self._power
-        if min(abs(step), self._farthest) <= self.least_step or self._rested < self._rest:
+        step, least = -math.log(moved) / self._power, self.goal.forms.least_step
+        if min(abs(step), self._farthest) <= least or self._rested < self._rest:
             return
         self._rested = 0
         if step * self._last_step < 0:
-            self._farthest = max(0.5 * abs(self._last_step), self.least_step)
+            self._farthest = max(0.5 * abs(self._last_step), least)
         self._last_step = min(max(step, -self._farthest), self._farthest)
         self._aim_at(self.price * math.exp(self._last_step))
 
     def note(self) -> str:
         if self.ended is not None:
             return ""
-        return f"{self.goal.name} {self.goal.natural(self.objective):.4g}, loss {self.loss:.4g}"
+        return f"{self.goal.name} {self.goal.sign * self.objective:.4g}, loss {self.loss:.4g}"
 
 
 def mixture(table: FloatArray, safe: FloatArray, measure: Measure, most: float) -> FloatArray:

@@ -16,12 +16,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem, check_number
-from panda_mdp.space.guesses import Blocks, best_records, held_sets, largest_sets
+from panda_mdp.space.guesses import (
+    Blocks,
+    as_guesses,
+    best_guesses,
+    best_records,
+    guess_distances,
+    held_sets,
+    largest_sets,
+)
 
 ROUNDED = 1e-11
 """Relative, and more than sums of a few thousand float64 terms of one sign can err."""
@@ -33,6 +42,8 @@ FARTHEST_RANK = 0.1
 """Of all records: how far the farthest of them reaches."""
 STORED = 2e-7
 """More than storing a distance in float32 and summing in float64 can err, relatively."""
+NEARER = 1e-4
+"""Relative: guesses that are better by less than this are no new ones."""
 LARGEST = 1 << 25
 """Distances between records that are held; of more records they are computed at every look."""
 LARGEST_GAIN = 40_000_000
@@ -53,6 +64,8 @@ class Forms(ABC):
     did."""
     relative = False
     """Whether the value is a share already, of which a gap is one."""
+    least_step = 0.1
+    """In logarithms: prices are not moved by less."""
     price_factor = 6.0
     """The price at which a slack is used up, near enough to begin with: so many slacks of loss for
     all that the objective could fall."""
@@ -90,6 +103,10 @@ class Forms(ABC):
         """What is added to a bound of the forms to bound what they stand for."""
         return 0.0
 
+    def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
+        """What an LP keeps them below, where the loss is limited to `most` or else they are."""
+        raise NotImplementedError
+
     def moved(self, table: FloatArray, weights: FloatArray) -> Self:
         """Forms that suit another table better, where only some are held; weights go with them."""
         return self
@@ -113,8 +130,22 @@ class Forms(ABC):
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """What an LP keeps a sum of largest forms below: `fixed`, and a share of what is made least."""
+
+    gain: Gain
+    unit: float
+    """About as large as its value."""
+    shared: bool
+    """Whether it may grow with what is made least, by so many units."""
+    fixed: float = 0.0
+    aim: float = 0.0
+    """What is asked of the LP: `fixed`, or a little less for what rounds."""
+
+
+@dataclass(frozen=True)
 class Gain(Forms):
-    """All guesses: (A z)_wy = sum_x a_wx z_xy with a_wx = p_x g_wx >= 0, a sparse array."""
+    """All guesses: (A z)_wy = sum_x a_wx z_xy, with all a_wx >= 0 or all <= 0."""
 
     @property
     def guesses(self) -> int:
@@ -128,21 +159,65 @@ class Gain(Forms):
 
     def below(self, weights: FloatArray) -> FloatArray:
         positive = np.maximum(weights, 0.0)
-        admissible = positive / np.maximum(positive.sum(axis=0) * (1 + 1e-12), 1.0)
-        return np.maximum(self.adjoint(admissible) * (1 - ROUNDED), 0.0)
+        sums = positive.sum(axis=0)
+        inside = np.where(sums > 0, positive, 1.0) / np.where(sums > 0, sums, len(positive))
+        made = self.adjoint(inside)
+        return made - ROUNDED * np.abs(made)
 
-    def permuted(self, order: IntArray) -> Gain:
-        return replace(self, coefficients=scipy.sparse.csr_array(self.coefficients[:, order]))
+    def permuted(self, order: IntArray) -> Self:
+        return replace(self, coefficients=self.coefficients[:, order])
 
     def shares(self) -> FloatArray:
         return relative(self._column_sums())
 
     def steepness(self, weight: FloatArray) -> FloatArray:
-        # Entries are not negative, so no eigenvalue exceeds the largest row sum.
+        # Entries are of one sign, so no eigenvalue exceeds the largest row sum.
         return np.asarray(self.forward(weight * self._column_sums()[:, None]).max(axis=0))
 
     def _column_sums(self) -> FloatArray:
         return np.asarray(self.coefficients.sum(axis=0), dtype=np.float64).ravel()
+
+    def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
+        unit = float(np.abs(self.coefficients).sum(axis=1).max()) or 1.0
+        if on_loss:
+            return [Ceiling(self, unit, True, 0.0, self.least)]
+        return [Ceiling(self, unit, False, most, most)]
+
+    @property
+    def least(self) -> float:
+        """No value is smaller."""
+        return 0.0
+
+    def joined(self, table: FloatArray) -> Gain:
+        """With the best guesses after a table, where there are any that are not held."""
+        return self
+
+
+@dataclass(frozen=True)
+class Errors(Gain):
+    """Minus how far guesses are off, all records and what was added: a_gx = -p_x d(g, x)."""
+
+    problem: Problem
+
+    @classmethod
+    def about(cls, problem: Problem) -> Errors:
+        """With the records as guesses."""
+        return cls(2.0, -problem.domain.distances() * problem.prior, problem)
+
+    def value(self, table: FloatArray) -> float:
+        return -place_error(self.problem, table)
+
+    @property
+    def least(self) -> float:
+        return float(self.coefficients.sum(axis=1).min())
+
+    def joined(self, table: FloatArray) -> Errors:
+        problem = self.problem
+        guesses, off = best_guesses(problem.domain, problem.prior[:, None] * table)
+        if -off.sum() <= self.forward(table).max(axis=0).sum() + NEARER * off.sum():
+            return self
+        added = -guess_distances(problem.domain, guesses) * problem.prior
+        return replace(self, coefficients=np.vstack([self.coefficients, added]))
 
 
 def relative(sums: FloatArray) -> FloatArray:
@@ -155,9 +230,9 @@ class Guesses(Forms):
     """The attacker's error at the scale of a city: for every output the guesses that may be best.
 
     (A z)_gy = -sum_x p_x d(w_gy, x) z_xy for the guesses w (G, m) that are held. The best
-    attacker's error is sum_y min_w sum_x p_x z_xy d(w, x) over all records w. Held are some guesses
-    near the best one of every output, and moved with the table. An attacker who has only those errs
-    no less, so with v = -error
+    attacker's error is sum_y min_w sum_x p_x z_xy d(w, x) over all places w. Held are some records
+    near the best guess of every output, and the guesses that were best on the way. An attacker who
+    has only those errs no less, so with v = -error
 
         v(z) >= sum_y max over the held w of (-sum_x p_x z_xy d(w, x)):
 
@@ -166,7 +241,6 @@ class Guesses(Forms):
     """
 
     problem: Problem
-    held: IntArray
     order: IntArray
     blocks: Blocks | None
     """All distances, where they can be held."""
@@ -175,7 +249,7 @@ class Guesses(Forms):
 
     @property
     def guesses(self) -> int:
-        return len(self.held)
+        return int(self.coefficients.shape[1])
 
     @classmethod
     def around(cls, problem: Problem, table: FloatArray) -> Guesses:
@@ -186,10 +260,11 @@ class Guesses(Forms):
         far = np.geomspace(len(near) + 1, max(len(near) + 1, FARTHEST_RANK * size), count // 2)
         ranks = np.unique(np.concatenate([near, np.minimum(far.astype(np.int64), size - 1)]))
         blocks = list(domain.blocks()) if size * size <= LARGEST else None
-        best = best_guesses(problem, table, blocks)[0]
+        best = best_records(domain, problem.prior[:, None] * table, blocks=blocks)[1][0]
         held = np.argsort(domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
         order = np.arange(size)
-        return cls(16.0, _costs(problem, held, order), problem, held, order, blocks)
+        costs = [_costs(problem, as_guesses(domain, guesses), order) for guesses in held]
+        return cls(16.0, np.stack(costs, axis=1), problem, order, blocks)
 
     def forward(self, table: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(table.T, dtype=np.float32)[:, :, None]
@@ -222,33 +297,30 @@ class Guesses(Forms):
         return steep * 1.01
 
     def value(self, table: FloatArray) -> float:
-        return -float(best_guesses(self.problem, table, self.blocks)[1].sum())
+        return -place_error(self.problem, table, self.blocks)
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Guesses:
         """The best guesses of `table` (in `order`) take the places of the least used ones, and
         their weights, so that sums stay 1."""
-        best = best_guesses(self.problem, table[np.argsort(self.order)], self.blocks)[0]
-        missing = np.flatnonzero(~(self.held == best).any(axis=0))
+        columns = (self.problem.prior[self.order, None] * table)[np.argsort(self.order)]
+        best, off = best_guesses(self.problem.domain, columns, self.blocks)
+        missing = np.flatnonzero(off * (1 + NEARER) < -self.forward(table).max(axis=0))
         if len(missing) == 0:
             return self
-        held, coefficients = self.held.copy(), self.coefficients.copy()
+        coefficients = self.coefficients.copy()
         out = weights[:, missing].argmin(axis=0)
-        held[out, missing] = best[missing]
-        coefficients[missing, out] = _costs(self.problem, best[None, missing], self.order)[:, 0]
-        return replace(self, held=held, coefficients=coefficients)
+        coefficients[missing, out] = _costs(self.problem, best[missing], self.order)
+        return replace(self, coefficients=coefficients)
 
 
-def best_guesses(
-    problem: Problem, table: FloatArray, blocks: Blocks | None = None
-) -> tuple[IntArray, FloatArray]:
-    """For every output the guess of least expected distance, and p(y) times that distance."""
-    least, best = best_records(problem.domain, problem.prior[:, None] * table, blocks=blocks)
-    return best[0], least[0]
+def place_error(problem: Problem, table: FloatArray, blocks: Blocks | None = None) -> float:
+    """How far off the best guess of the place is, wherever it lies."""
+    return float(best_guesses(problem.domain, problem.prior[:, None] * table, blocks)[1].sum())
 
 
-def _costs(problem: Problem, held: IntArray, order: IntArray) -> Float32Array:
-    distances = (problem.domain.distances(guesses, order) for guesses in held.T)
-    return np.stack([(-problem.prior[order] * apart).astype(np.float32) for apart in distances])
+def _costs(problem: Problem, guesses: npt.NDArray[Any], order: IntArray) -> Float32Array:
+    apart = guess_distances(problem.domain, guesses, order)
+    return (-problem.prior[order] * apart).astype(np.float32)
 
 
 Name = Literal["vulnerability", "located", "error"]
@@ -259,22 +331,13 @@ NAMES: tuple[Name, ...] = get_args(Name)
 class Objective:
     """Something to be made small, and what it is in words that people use.
 
-    `natural` = offset + sign v: an error that should be large is its largest value minus v.
+    The quantity that the name says is `sign` v: an error, which should be large, is -v.
     """
 
     name: str
     forms: Forms
-    offset: float = 0.0
     sign: float = 1.0
     unit: str = ""
-
-    def natural(self, value: float) -> float:
-        """v as the quantity that the name says."""
-        return self.offset + self.sign * value
-
-    def of_natural(self, quantity: float) -> float:
-        """The v of a quantity that the name says."""
-        return (quantity - self.offset) / self.sign
 
 
 def check_name(name: Name, radius: float | None) -> None:
@@ -291,22 +354,16 @@ def check_name(name: Name, radius: float | None) -> None:
 def objective(
     problem: Problem, name: Name, radius: float | None = None, table: FloatArray | None = None
 ) -> Objective:
-    """The objective of a name, with all its forms, none of them negative, as LPs need them; for the
-    first-order method an error without an offset, which would drown it, and with the guesses near
-    the best ones of `table`.
+    """The objective of a name, with all its forms; of an error for the first-order method with the
+    guesses near the best ones of `table`.
 
     "vulnerability": how often the best guess of the record is right, sum_y max_x p_x z_xy.
     "located": how often the best guess lies within `radius` of the record.
     "error": the best guess's expected distance from the record, to be made large.
     """
-    unit = problem.domain.unit
-    if name == "error" and table is not None:
-        return Objective(name, Guesses.around(problem, table), 0.0, -1.0, unit)
     if name == "error":
-        distance = problem.domain.distances()
-        most = float(distance.max())
-        closeness = scipy.sparse.csr_array((most - distance) * problem.prior)
-        return Objective(name, Gain(2.0, closeness), most, -1.0, unit)
+        forms = Errors.about(problem) if table is None else Guesses.around(problem, table)
+        return Objective(name, forms, -1.0, problem.domain.unit)
     # Where a record counts for many guesses their weights must move together.
     stiffness = 2.0 if radius is None else 5.0
     gain = scipy.sparse.csr_array(guess_sets(problem, radius) * problem.prior)
@@ -316,7 +373,7 @@ def objective(
 def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArray) -> float:
     """What the name says of one table, exactly."""
     if name == "error":
-        return float(best_guesses(problem, table)[1].sum())
+        return place_error(problem, table)
     return objective(problem, name, radius).forms.value(table)
 
 

@@ -86,9 +86,9 @@ def second_objective(
     facts = {
         "objective": name,
         "radius": radius,
-        "value": goal.natural(standing.value),
-        "bound": goal.natural(standing.bound),
-        "before": goal.natural(before),
+        "value": goal.sign * standing.value,
+        "bound": goal.sign * standing.bound,
+        "before": goal.sign * before,
         "unit": goal.unit,
         "slack": slack,
         "budget": budget,
@@ -137,7 +137,7 @@ def limit_attacker(
     free, trade_off = first_table(problem, backend, share, progress)
     exact = is_exact(problem, backend)
     goal = objective(problem, attacker, radius, None if exact else free.matrix)
-    asked = Limit(goal, free, goal.of_natural(limit), safe)
+    asked = Limit(goal, free, goal.sign * limit, safe)
     least, value = free.lower_bound or 0.0, asked.limited(free.matrix)
     facts: dict[str, object] = {
         "objective": attacker,
@@ -147,7 +147,7 @@ def limit_attacker(
         "bound_without": free.lower_bound,
         "bound": least,
         "unit": goal.unit,
-        "value": goal.natural(value),
+        "value": goal.sign * value,
         "stopped": "met without it",
     }
     if value <= asked.most:
@@ -157,7 +157,7 @@ def limit_attacker(
     standing = certify(solver, replace(share, iterations=work), progress)
     best = standing.certified
     facts |= {
-        "value": goal.natural(asked.limited(best.matrix)),
+        "value": goal.sign * asked.limited(best.matrix),
         "bound": max(standing.bound, least),
         "stopped": standing.stopped,
         "iterations": solver.iterations,
