@@ -358,7 +358,7 @@ def read_rows(table, k, m):
     if "blocks" in table.parts:
         order, part, found, at = table.take("order", k), table.parts.pop("blocks"), {}, 0
         good = sorted(order) == [*range(k)] and part.shape[:2] == (k, m) and len(part.shape) == 3
-        need(good and m <= 1 << 16 and sum(floor) <= TOTAL, "no order of records, or floors are no weights")
+        need(good and m <= 1 << 16 and sum(floor) <= TOTAL, "no order of records, or no floors")
         for start in range(0, k, 256):
             length = struct.unpack_from("<I", part.data, at)[0]
             block, at = part.data[at + 4 : at + 4 + length], at + 4 + length

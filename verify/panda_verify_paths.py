@@ -22,12 +22,16 @@ class Paths:
         self.pairs = [*zip(ends[::2], ends[1::2])]
         good = self.pairs == sorted({*self.pairs}) and min(steps) > 0
         need(good and all(0 <= i < j for i, j in self.pairs), "edges that are none, or no length")
+        need(sum(steps) < 1 << 53, "edges too long for float64")
+        places = zip(*(table.values.get(name, ()) for name in ("lat", "lon")))
+        need(all(-90 <= a <= 90 and -180 <= b < 180 for a, b in places), "a record is no place")
         self.around, self.known = [[] for _ in range(table.size)], {}
         for (i, j), length in zip(self.pairs, steps):
             self.around[i].append((j, length)), self.around[j].append((i, length))
         for i, near in enumerate(self.around):
             best = self.search(i, max((length for _, length in near), default=0))
-            need(all(best[j] == a for j, a in near), f"a path around an edge of {i} is shorter")
+            last = ((best.get(v, a), b, a) for j, a in near for v, b in self.around[j] if v != i)
+            need(all(far + b > a for far, b, a in last), f"a path around an edge of {i} is as short")
         need(len(self.search(0, math.inf)) == table.size, "records that no path joins")
         self.said = f"shortest paths over {len(self.pairs):,} edges, which imply all pairs"
     def search(self, source, limit):  # steps of the shortest paths from a record, up to a limit

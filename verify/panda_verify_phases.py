@@ -91,7 +91,7 @@ class Balls:
             good = min(column) - slack <= min(w) and max(w) <= max(column) + slack
             need(good, "a row outside a ball is no mean of the records' rows")
         edge = Fraction(number(radius, 5e-324, REAL)) * (ONE + (ONE >> EDGE))
-        if table.kind == "matrix":  # nothing was rounded
+        if table.kind in ("matrix", "graph"):  # nothing was rounded
             edge = Fraction(radius) * ONE
         apart = distances(metric, range(k), range(k))
         self.balls, self.sizes = {}, []

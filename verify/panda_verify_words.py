@@ -50,7 +50,10 @@ def shaped(table, k, m):
     good = good and {*centres} <= {*range(k)} and all(1 <= v <= 1 << 31 for v in weights)
     need(good, "the shapes do not fit together")
     vectors, scale = table.values["vectors"], Fraction(2) ** bits
-    points = rows([round(Fraction(v) * scale) for v in vectors], len(vectors) // k)
+    need(max(map(abs, vectors)) < 2.0**400, "a vector is too long for a lattice")
+    points, width = [round(Fraction(v) * scale) for v in vectors], len(vectors) // k
+    need(width * max(map(abs, points)) ** 2 < 1 << 50, "points too far apart for a lattice")
+    points = rows(points, width)
     first, second, third = [*powers(1 << 14, 14)], [*powers(1 << 13, 27)], [*powers(1 << 13, 40)]
     for point in points:
         row, ticks = [0] * m, []
@@ -64,6 +67,7 @@ def shaped(table, k, m):
             part = steps & ((1 << 40) - 1)
             factor = first[part >> 26] * second[part >> 13 & 8191] >> 31
             row[y] += v * (factor * third[part & 8191] >> 31) >> (steps >> 40)
+        need(max(row) > 0 and sum(row) <= TOTAL, "a row exceeds the whole, or is empty")
         row[row.index(max(row))] += TOTAL - sum(row)
         yield row
 

@@ -1,5 +1,5 @@
 (* A file, its sum checked, as a header and arrays. The format is in docs/format.md; tables of PAnDA whose
-   anchors are drawn by coins and rows in factors are refused by name. *)
+   anchors are drawn by coins are refused by name, and so are graphs of more than 2,000 records. *)
 exception Unreadable of string
 
 let need condition reason = if not condition then raise (Unreadable reason)
@@ -16,6 +16,7 @@ type table = {
   width : int; (* of a vector *)
   arrays : (string * values) list;
   floors : Z.t list; (* none where weights are an array *)
+  apart : int array array; (* along the edges of a graph, in steps; none of others *)
 }
 
 let unsigned data at = Int32.to_int (String.get_int32_le data at) land 0xffffffff
@@ -114,7 +115,8 @@ let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; 
               "bound_prices" ]
 let wholes = [ "nodes"; "outputs"; "weights"; "floor"; "starts"; "columns"; "values"; "order"; "bound_pairs";
                "bound_starts"; "bound_columns"; "mesh_vertices"; "mesh_inside"; "centres"; "centre_weights";
-               "outside_weights"; "candidates"; "anchor_rows" ]
+               "outside_weights"; "candidates"; "anchor_rows"; "edges"; "steps"; "shape_outputs"; "shape_weights";
+               "shape_starts"; "shape_centres" ]
 
 let codings name =
   if List.mem name reals then [ "degrees"; "float64" ]
@@ -142,14 +144,12 @@ let sealed_sections data =
   let version = Json.get "version" claims in
   need (Json.text (Json.get "format" claims) = "panda-mdp table" && version = Json.Number "1") "a foreign format";
   need (not (Json.has "selection" claims && Json.has "mesh" claims)) "a mesh has no selection";
-  need (not (Json.has "factored" claims)) "a table in factors is not read here";
   let plain = ref Z.zero in
   let one (name, entry) =
     match entry with
     | Json.List [ coding; Json.List shape; length ] ->
         let coding = Json.text coding and shape = List.map (whole_from 0) shape in
         let length = whole_from 0 length in
-        need (name <> "edges") "distances along the edges of a graph are not read here";
         need (List.mem coding (codings name)) (name ^ " is no section that is known here");
         need (!at + length <= size) "a section is longer than the file";
         let part = String.sub data !at length in
@@ -190,7 +190,7 @@ let names_are names = function
   | _ -> false
 
 let check_header claims =
-  let more = List.filter (fun name -> Json.has name claims) [ "mesh"; "selection" ] in
+  let more = List.filter (fun name -> Json.has name claims) [ "factored"; "mesh"; "selection" ] in
   let known =
     names_are
       (more @ [ "format"; "version"; "features"; "sections"; "epsilon"; "domain"; "outputs"; "loss"; "notes" ])
@@ -227,6 +227,7 @@ let metric_arrays = function
   | "haversine" -> [ "lat"; "lon" ]
   | "matrix" -> [ "distances" ]
   | "euclidean" | "angular" -> [ "vectors" ]
+  | "graph" -> [ "edges"; "steps" ]
   | _ -> raise (Unreadable "distances of an unknown kind")
 
 (* Texts and finite numbers, all different; 1, 1.0 and true are the same number. *)
@@ -283,6 +284,120 @@ let check_sizes kind width arrays =
         done
       done
   | _ -> ()
+
+(* The lengths of all shortest paths over edges between records, in steps. Every edge joins two records, the
+   lower first, no path around it is as short, and some path joins any two. *)
+let paths edges steps =
+  let count = Array.length steps and total = Array.fold_left Z.add Z.zero (Array.map Z.of_int64 steps) in
+  need (count > 0 && Array.for_all (fun v -> v >= 0L) edges) "edges that are none";
+  need (Array.for_all (fun v -> v > 0L) steps && Z.lt total (Z.shift_left Z.one 53)) "edges without a length, or too long";
+  need (Array.for_all (fun v -> v <= Int64.of_int count) edges) "records that no path joins";
+  let ends = Array.init count (fun e -> (Int64.to_int edges.(2 * e), Int64.to_int edges.((2 * e) + 1))) in
+  let k = 1 + Array.fold_left (fun most (_, j) -> max most j) 0 ends in
+  need (k <= 2000) "a graph of more than 2,000 records is not read here";
+  let around = Array.make k [] in
+  Array.iteri
+    (fun e (i, j) ->
+      need (i < j && (e = 0 || compare ends.(e - 1) (i, j) < 0)) "edges do not ascend, the lower end first";
+      let length = Int64.to_int steps.(e) in
+      around.(i) <- (j, length) :: around.(i);
+      around.(j) <- (i, length) :: around.(j))
+    ends;
+  let module Queue = Set.Make (struct type t = int * int let compare = compare end) in
+  let search source =
+    let best = Array.make k max_int in
+    best.(source) <- 0;
+    let rec go queue =
+      match Queue.min_elt_opt queue with
+      | None -> best
+      | Some (far, i) ->
+          let step queue (j, length) =
+            if far + length >= best.(j) then queue
+            else (
+              let without = Queue.remove (best.(j), j) queue in
+              best.(j) <- far + length;
+              Queue.add (best.(j), j) without)
+          in
+          go (List.fold_left step (Queue.remove (far, i) queue) around.(i))
+    in
+    go (Queue.singleton (0, source))
+  in
+  let found = Array.init k search in
+  need (Array.for_all (fun far -> far < max_int) found.(0)) "records that no path joins";
+  Array.iteri
+    (fun e (i, j) ->
+      let through (v, length) = v <> j && found.(i).(v) + length <= Int64.to_int steps.(e) in
+      need (not (List.exists (fun (v, _) -> through (v, found.(v).(j))) around.(i))) "a path around an edge is as short")
+    ends;
+  found
+
+(* Rows that are sums of shapes over a lattice; docs/format.md has the law. *)
+let shaped law vectors k width m outputs weights starts centres =
+  need (names_are [ "unit_bits"; "rate"; "reach" ] law) "another law of shapes";
+  let bits = whole_from (-400) (Json.get "unit_bits" law) in
+  let rate = Z.of_int (whole_from 1 (Json.get "rate" law)) and reach = Z.of_int (whole_from 1 (Json.get "reach" law)) in
+  need (bits <= 400 && Z.leq (Z.shift_right (Z.mul rate reach) 40) (Z.of_int 40)) "a lattice or a fall out of range";
+  let shapes = Array.length outputs and from_to low high v = v >= low && v <= high in
+  need (shapes > 0 && Array.for_all (below m) outputs && Array.for_all (below k) centres
+        && Array.for_all (from_to 1L 2147483648L) weights) "shapes of no output, centre or weight";
+  for j = 1 to shapes - 1 do need (outputs.(j - 1) <= outputs.(j)) "outputs of shapes do not ascend" done;
+  need (starts.(0) = 0L && starts.(shapes) = Int64.of_int (Array.length centres)) "starts do not divide the centres";
+  for j = 1 to shapes do need (starts.(j - 1) <= starts.(j)) "starts that fall" done;
+  let half = Q.of_ints 1 2 in
+  let nearest v =
+    need (Float.abs v < Float.ldexp 1. 400) "a vector is too long for a lattice";
+    let q = if bits >= 0 then Q.mul_2exp (Q.of_float v) bits else Q.div_2exp (Q.of_float v) (-bits) in
+    let down = Z.fdiv (Q.num q) (Q.den q) in
+    match Q.compare (Q.sub q (Q.of_bigint down)) half with
+    | c when c < 0 -> down
+    | 0 -> if Z.is_even down then down else Z.succ down
+    | _ -> Z.succ down
+  in
+  let points = Array.map nearest vectors in
+  let largest = Array.fold_left (fun most p -> Z.max most (Z.abs p)) Z.zero points in
+  need (Z.lt (Z.mul (Z.of_int width) (Z.mul largest largest)) (Z.shift_left Z.one 50)) "points too far apart for a lattice";
+  let points = Array.map Z.to_int points in
+  let powers count digits =
+    let root = ref (Z.shift_left Z.one 119) in
+    for _ = 1 to digits do root := Z.sqrt (Z.shift_left !root 120) done;
+    let power = ref (Z.shift_left Z.one 120) in
+    Array.init count (fun _ ->
+        let now = Z.to_int (Z.shift_right !power 89) in
+        power := Z.shift_right (Z.mul !power !root) 120;
+        now)
+  in
+  let first = powers 16384 14 and second = powers 8192 27 and third = powers 8192 40 in
+  let ticks x c =
+    let square = ref 0 in
+    for i = 0 to width - 1 do
+      let step = points.((x * width) + i) - points.((c * width) + i) in
+      square := !square + (step * step)
+    done;
+    let root, rest = Z.sqrt_rem (Z.of_int !square) in
+    Z.min reach (if Z.equal rest Z.zero then root else Z.succ root)
+  in
+  let row x =
+    let sums = Array.make m Z.zero in
+    for j = 0 to shapes - 1 do
+      let least = ref (if starts.(j) = starts.(j + 1) then Z.zero else reach) in
+      for i = Int64.to_int starts.(j) to Int64.to_int starts.(j + 1) - 1 do
+        least := Z.min !least (ticks x (Int64.to_int centres.(i)))
+      done;
+      let steps = Z.mul rate !least in
+      let part = Z.to_int (Z.extract steps 0 40) and halvings = Z.to_int (Z.shift_right steps 40) in
+      let factor = (first.(part lsr 26) * second.((part lsr 13) land 8191)) lsr 31 in
+      let factor = (factor * third.(part land 8191)) lsr 31 in
+      let y = Int64.to_int outputs.(j) in
+      sums.(y) <- Z.add sums.(y) (Z.shift_right (Z.mul (Z.of_int64 weights.(j)) (Z.of_int factor)) halvings)
+    done;
+    let top = ref 0 in
+    Array.iteri (fun y v -> if Z.gt v sums.(!top) then top := y) sums;
+    let rest = Z.sub total (Array.fold_left Z.add Z.zero sums) in
+    need (Z.sign rest >= 0 && Z.sign sums.(!top) > 0) "a row exceeds the whole, or is empty";
+    sums.(!top) <- Z.add sums.(!top) rest;
+    Array.map int64 sums
+  in
+  Array.concat (List.init k row)
 
 (* Rows that are told as what lies above a floor, written out. *)
 let written_out floor starts columns values k m =
@@ -355,12 +470,21 @@ let read data =
   need (kind <> "haversine" || unit = "km") "great circles are in km";
   need (kind <> "angular" || unit = "rad") "angles are in rad";
   let first = section (List.hd (metric_arrays kind)) in
-  let k = match first.shape with k :: _ -> k | [] -> 0 in
+  let edges = if kind = "graph" then (
+    let edges = whole "edges" [ -1; 2 ] in
+    [ ("edges", Whole edges); take "steps" [ Array.length edges / 2 ] ]) else [] in
+  let apart = match edges with [ (_, Whole edges); (_, Whole steps) ] -> paths edges steps | _ -> [||] in
+  let k = if kind = "graph" then Array.length apart else match first.shape with k :: _ -> k | [] -> 0 in
   let width = match first.shape with [ _; w ] when metric_arrays kind = [ "vectors" ] -> w | _ -> 0 in
   need (k >= 2 && (width > 0 || metric_arrays kind <> [ "vectors" ])) "fewer than two records";
   let shape = match kind with "haversine" -> [ k ] | "matrix" -> [ k; k ] | _ -> [ k; width ] in
-  let places = List.map (fun name -> take name shape) (metric_arrays kind) in
+  let places = if kind = "graph" then edges else List.map (fun name -> take name shape) (metric_arrays kind) in
   check_sizes kind width places;
+  let within least most = function _, Real a -> Array.for_all (fun v -> v >= least && v <= most) a | _ -> false in
+  let degrees lat lon =
+    need (within (-90.) 90. lat && within (-180.) (Float.pred 180.) lon) "a record or an output is no place"
+  in
+  if kind = "graph" && has "lat" then degrees (take "lat" [ k ]) (take "lon" [ k ]);
   check_labels (Json.get "labels" domain) k;
   let labels = Json.get "labels" outputs in
   let reports, m =
@@ -376,8 +500,7 @@ let read data =
         let lat = take "output_lat" [ -1 ] in
         let m = match lat with _, Real a -> Array.length a | _ -> 0 in
         let lon = take "output_lon" [ m ] in
-        let within least most = function _, Real a -> Array.for_all (fun v -> v >= least && v <= most) a | _ -> false in
-        need (within (-90.) 90. lat && within (-180.) (Float.pred 180.) lon) "an output is no place";
+        degrees lat lon;
         ([], m)
     | "labels" -> ([], match labels with Json.List names -> List.length names | _ -> 0)
     | other -> raise (Unreadable ("outputs of kind " ^ other))
@@ -396,7 +519,9 @@ let read data =
       let largest a = Array.fold_left (fun most v -> Float.max most (Float.abs v)) 0. a in
       let steep = function
         | _, Real a -> Z.gt (Z.pow (Z.of_float (largest a)) (int_of_float (Float.ceil power))) (Z.pow (Z.of_int 10) 250)
-        | _ -> false
+        | _, Whole a ->
+            let most = Z.of_int64 (Array.fold_left max 0L a) in
+            Z.gt (Z.pow most (int_of_float (Float.ceil power))) (Z.pow (Z.of_int 10) 250)
       in
       need (power <= 1. || not (List.exists steep places)) "losses beyond float64");
   let hexadecimal c = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') in
@@ -428,7 +553,15 @@ let read data =
     else []
   in
   let weights, floors =
-    if has "weights" then (whole "weights" [ k; m ], [])
+    if Json.has "factored" claims then (
+      need (kind = "euclidean" && not (Json.has "selection" claims)) "shapes over a lattice need vectors";
+      let vectors = match places with [ (_, Real a) ] -> a | _ -> [||] in
+      let outputs = whole "shape_outputs" [ -1 ] in
+      let j = Array.length outputs in
+      let weights = whole "shape_weights" [ j ] and starts = whole "shape_starts" [ j + 1 ] in
+      let centres = whole "shape_centres" [ -1 ] in
+      (shaped (Json.get "factored" claims) vectors k width m outputs weights starts centres, []))
+    else if has "weights" then (whole "weights" [ k; m ], [])
     else
       let floor = whole "floor" [ m ] in
       need (Array.for_all (fun w -> Int64.compare w 0L >= 0) floor) "a floor is negative";
@@ -456,5 +589,5 @@ let read data =
   in
   let names = List.sort_uniq compare !taken in
   need (names = List.sort compare (List.map fst sections)) "sections that do not belong to it";
-  { claims; kind; unit; records = k; outputs = m; width; floors;
+  { claims; kind; unit; records = k; outputs = m; width; floors; apart;
     arrays = places @ reports @ others @ regions @ bound @ [ ("weights", Whole weights) ] }

@@ -59,6 +59,7 @@ def test_they_agree_on_good_broken_and_forged_files(built, part, tmp_path, capsy
     print(f"three checkers agree on {verdicts.total()} files: {dict(verdicts)}")
     assert verdicts["plain", False] >= 100 and verdicts["floor", False] >= 8
     assert verdicts["panda", False] >= 8 and verdicts["mesh", False] >= 8
+    assert verdicts["streets", False] >= 8 and verdicts["factors", False] >= 8
     assert verdicts["plain", True] >= 8 and verdicts["floor", True] == 2
 
 

@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 from helpers import KINDS, displacement_problem, random_domain
+from scipy.sparse.csgraph import shortest_path
 
 import panda_mdp as pm
+from panda_mdp.methods.optimal.stars import Stars, factored
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.privacy.quantise import quantise_floored
-from panda_mdp.table.bound import Multipliers
+from panda_mdp.table.bound import Multipliers, Prices, Proved
 
 TOTAL = 1 << 62
 SIZE, DELTA = 24, 2e-2
@@ -196,6 +198,28 @@ def everywhere(rate: float = 0.3, epsilon: float = 1.0) -> pm.Mechanism:
     return kind.from_matrix(asked, table / table.sum(axis=1, keepdims=True))
 
 
+@cache
+def factors() -> pm.Mechanism:
+    """A table of 16 vectors in factors, with the prices that prove its bound."""
+    domain = pm.Domain.from_vectors(np.random.default_rng(2).normal(size=(16, 24)))
+    asked = pm.Problem(domain, np.arange(16), domain.distances(), 1.2)
+    made, _ = factored(asked)
+    proof = Proved(asked, Prices(next(Stars(asked).exchanges()).prices))
+    return made.with_facts(bound=proof)
+
+
+@cache
+def paths(places: bool) -> pm.Mechanism:
+    """A table over a ring of 12 records with two chords, lengths in quarters."""
+    rng = np.random.default_rng(8)
+    ring = np.stack([np.arange(12), (np.arange(12) + 1) % 12], axis=1)
+    lengths = np.append(rng.integers(2, 6, 12) / 4, [2.25, 1.75])
+    where = (rng.uniform(-90, 90, 12), rng.uniform(-180, 180, 12)) if places else None
+    domain = pm.Domain.from_graph([*ring, (0, 5), (3, 9)], lengths, places=where)
+    asked = displacement_problem(domain, [7, 2, 9, 4], 1.5, prior=np.arange(1.0, 13.0) / 78)
+    return pm.optimal(asked, gap=0.05)
+
+
 def placed(outputs: str) -> pm.Mechanism:
     """A table whose outputs are no records."""
     domain = mechanism("haversine").problem.domain
@@ -228,6 +252,10 @@ def honest(name: str) -> bytes:
         return saved(panda_table(kind))
     if word == "mesh":
         return saved(everywhere())
+    if word == "factors":
+        return saved(factors())
+    if word in ("graph", "streets"):
+        return saved(paths(word == "streets"))
     if word == "proved":
         return saved(pm.optimal(mechanism(kind).problem, gap=0.05))
     return saved(placed(name) if name in PLACED else mechanism(name))
@@ -241,7 +269,11 @@ PLAIN = (
     *PLACED,
     *(f"compact of {outputs}" for outputs in PLACED),
 )
-OTHERS = (*(f"floor {k}" for k in FLOORED), *(f"panda {k}" for k in PHASED), "mesh")
+OTHERS = (
+    *(f"floor {k}" for k in FLOORED),
+    *(f"panda {k}" for k in PHASED),
+    *("mesh", "graph", "streets", "factors"),
+)
 
 
 UNTRUE = "a stated bound above the loss"
@@ -879,6 +911,68 @@ MESHES: dict[str, Change] = {
 }
 
 
+def detour(file: File) -> None:
+    """The edge between records 0 and 5 as long as the way around it: it is none of the metric."""
+    ends, steps = file.arrays["edges"], file.arrays["steps"]
+    at = int(np.flatnonzero((ends == (0, 5)).all(axis=1))[0])
+    table = np.zeros((12, 12))
+    table[tuple(ends.T)] = steps
+    table[0, 5] = 0
+    steps[at] = shortest_path(table, directed=False, indices=0)[5]
+
+
+STREETS: dict[str, Change] = {
+    "an edge of no length": put("steps", 3, 0),
+    "an edge of negative length": put("steps", 3, -1),
+    "an edge far shorter": put("steps", 3, 1 << 20),
+    "an edge as long as a way around": detour,
+    "an edge longer than a way around": put("steps", 0, 1 << 40),
+    "edges beyond float64": array("steps", lambda a: a << 21),
+    "an end twice": put("edges", (3, 1), lambda v: v - 1),
+    "the higher end first": array("edges", lambda a: a[:, ::-1].copy()),
+    "edges in another order": swap("edges", 2, 3),
+    "an edge less": array("edges", lambda a: a[1:]),
+    "an end that is negative": put("edges", (0, 0), -1),
+    "a record that no edge joins": put("edges", (-1, 1), 12),
+    "a record far beyond": put("edges", (-1, 1), 1 << 40),
+    "no edges": both(
+        array("edges", np.zeros((0, 2), np.int64)), array("steps", np.zeros(0, np.int64))
+    ),
+    "latitude 91": put("lat", 3, 91.0),
+    "longitude 180": put("lon", 3, 180.0),
+    "places without longitudes": array("lon", None),
+    "lengths as floats": array("steps", lambda a: a.astype(float)),
+    "roads as straight lines": state("domain.kind", "haversine"),
+}
+FACTORS: dict[str, Change] = {
+    "steeper": state("factored.rate", lambda rate: int(rate * 1.01)),
+    "a coarse lattice": state("factored.unit_bits", 0),
+    "a lattice too fine": state("factored.unit_bits", lambda bits: bits + 4),
+    "a lattice beyond floats": state("factored.unit_bits", 401),
+    "no rate": state("factored.rate", 0),
+    "a rate that is a text": state("factored.rate", "1"),
+    "no reach": state("factored.reach", 0),
+    "a fall too deep": state("factored.reach", lambda reach: 2 * reach),
+    "a law more": state("factored.more", 1),
+    "a weight beyond the whole": put("shape_weights", 3, lambda v: 2 * v),
+    "no weight": put("shape_weights", 0, 0),
+    "a weight of another row": put("shape_weights", 3, 1 << 31),
+    "another centre": put("shape_centres", 5, lambda c: c - 5),
+    "a centre that is no record": put("shape_centres", 5, 16),
+    "an output that is none": put("shape_outputs", 15, 16),
+    "outputs out of order": put("shape_outputs", 0, 2),
+    "starts that fall": put("shape_starts", 1, 9),
+    "starts that begin late": put("shape_starts", 0, 1),
+    "a shape less": array("shape_weights", lambda a: a[1:]),
+    "rows of next to nothing": array("shape_weights", lambda a: a // a),
+    "all nearer": array("vectors", lambda a: a / 2),
+    "a vector too long": put("vectors", (3, 0), 1e130),
+    "shapes without their law": without("factored"),
+    "prices of other records": array("bound_prices", lambda a: a[1:]),
+    "a price NaN": put("bound_prices", 3, NAN),
+}
+
+
 def forged() -> Iterator[Sample]:
     """Files that must be refused."""
     for name, change in (HEADERS | SECTIONS).items():
@@ -902,8 +996,9 @@ def forged() -> Iterator[Sample]:
         yield Sample(name, "floor", changed(f"floor {kind}", change))
     for name, (kind, change) in PHASES.items():
         yield Sample(name, "panda", changed(f"panda {kind}", change))
-    for name, change in MESHES.items():
-        yield Sample(name, "mesh", changed("mesh", change))
+    for group, changes in (("mesh", MESHES), ("streets", STREETS), ("factors", FACTORS)):
+        for name, change in changes.items():
+            yield Sample(name, group, changed(group, change))
 
 
 def changed(name: str, change: Change) -> bytes:

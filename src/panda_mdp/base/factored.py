@@ -145,7 +145,7 @@ class FactoredRows(RebuiltOnCopy):
         shapes = (len(self.shape_outputs), len(self.shape_weights), len(starts) - 1)
         if points.ndim != 2 or len(points) < 2 or len(set(shapes)) != 1 or shapes[0] < 1:
             return "points, outputs, weights and starts are of different lengths"
-        if np.abs(points).max() >= 2 ** (EXACT_BITS / 2 - 1) / math.sqrt(points.shape[1]):
+        if points.shape[1] * int(np.abs(points).max()) ** 2 >= 1 << (EXACT_BITS - 2):
             return "points are too far apart for exact squares"
         outputs, weights = self.shape_outputs, self.shape_weights
         if outputs[0] < 0 or outputs[-1] >= self.outputs or (np.diff(outputs) < 0).any():

@@ -111,10 +111,14 @@ def audit_weights(
     backend: Backend | None = None,
 ) -> Audit:
     """Audit integer weights, shape (K, m), rows summing to 2^62, by `backend` or the default."""
+    value = math.inf
     if isinstance(weights, FactoredRows):
         value, (x, x2) = factored_rate(domain, weights)
         y = int(weights.shape_outputs[0])
-    else:
+        few = math.prod(weights.shape) <= DENSE_ENTRIES[0] and math.isfinite(value)
+        # Few rows need no bound: their integers decide.
+        weights = np.asarray(weights) if few and value > epsilon else weights
+    if not isinstance(weights, FactoredRows):
         value, (x, x2, y) = _worst(domain, weights, backend)
     return Audit(
         holds=bool(value <= epsilon),

@@ -34,7 +34,8 @@ def town() -> Problem:
 def summary(mechanism: Mechanism) -> dict[str, object]:
     return {
         "loss": mechanism.loss,
-        "bound": mechanism.lower_bound,
+        "bound": mechanism.details["trace"][-1][3],
+        "proved": mechanism.bound.words,
         "holds": mechanism.audit.holds,
         "gap": mechanism.gap,
         "stopped": mechanism.details["stopped"],

@@ -108,6 +108,8 @@ def test_a_whole_solve_in_jax_is_the_cpus():
     assert there.details["stopped"] == "gap reached"
     assert (here.details["backend"], there.details["backend"]) == ("cpu", "jax")
     assert there.loss == pytest.approx(here.loss, rel=1e-4)
+    assert here.bound.words == there.bound.words == "proved"
+    assert here.gap <= 0.05 and there.gap <= 0.05
     # The bounds of the two loops: what a file proves comes from shorter multipliers.
     bounds = [one.details["trace"][-1][3] for one in (here, there)]
     assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
@@ -178,6 +180,7 @@ def test_eight_devices_do_as_one():
     one, all_ = said["one"], said["all"]
     assert one["backend"] == all_["backend"] == "jax"
     assert all_["stopped"] == "gap reached"
+    assert one["proved"] == all_["proved"] == "proved"
     assert all_["gap"] <= 0.05
     assert all_["holds"]
     assert all_["loss"] == pytest.approx(one["loss"], rel=1e-6)

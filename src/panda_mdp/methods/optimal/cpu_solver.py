@@ -18,20 +18,18 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
-from panda_mdp.loss import MOST_STORED
-from panda_mdp.methods.optimal.dual import both_ways
 from panda_mdp.methods.optimal.finish import Candidate, HostFinish
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import (
     ROW_PULL,
     GraphSolver,
     Halpern,
+    Lent,
     growths,
     incidence,
     root_scale,
 )
 from panda_mdp.methods.optimal.program import WIDER, Program, Tiling
-from panda_mdp.table.bound import Multipliers, Proved
 
 LEAST_BLOCK = 32
 BLOCK_ENTRIES = 1 << 15
@@ -224,26 +222,9 @@ class CpuSolver(GraphSolver, Float32Halpern):
         )
         return self.program.least_of_records(nodes)
 
-    def proof(self) -> Proved | None:
-        """The multipliers of `bound`, read off as its kernel does where both sides have their sign;
-        of outputs that a tile has twice the first."""
-        if self.problem.loss.size > MOST_STORED:
-            return None
-        program, u = self.program, self._u
-        first = ~self.tiling.again[program.tile[self.ends[:, 0]]]
-        found = []
-        for side in range(2):
-            edge, column = np.nonzero((u[:, side] > 0) & (u[:, 1 - side] < 0) & first)
-            near, far = self.ends[edge, side], self.ends[edge, 1 - side]
-            up = u[edge, side, column].astype(np.float64) * self._inverse[near, column]
-            down = u[edge, 1 - side, column].astype(np.float64) * self._inverse[far, column]
-            value = self.unit * np.minimum(up, -down / self.growth_above[edge])
-            output = self.tiling.tiles[program.tile[near], column]
-            sound = np.isfinite(value)
-            found.append((edge[sound] + side * len(u), output[sound], value[sound]))
-        owner, outputs, values = map(np.concatenate, zip(*found, strict=True))
-        pairs = both_ways(program.record[self.ends])
-        return Proved(self.problem, Multipliers.listed(pairs, owner, outputs, values))
+    def _lent(self) -> Lent:
+        sides = (self._u[:, 0], self._u[:, 1])
+        return Lent(self.program, self.ends, self.growth_above, sides, self._inverse)
 
     # Tiles that see more.
 

@@ -21,16 +21,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.loss import MOST_STORED
+from panda_mdp.methods.optimal.dual import both_ways
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.program import Tiling, TilingTuning
+from panda_mdp.methods.optimal.program import Program, Tiling, TilingTuning
 from panda_mdp.problem import Problem
-from panda_mdp.table.bound import UNIT_ROUNDOFF, Proved, growth, total_from_below
+from panda_mdp.table.bound import UNIT_ROUNDOFF, Multipliers, Proved, growth, total_from_below
 
 CHECK = 40
 ROW_PULL = 5.0
@@ -111,6 +113,20 @@ class Halpern(ABC):
             self.weight = min(max(weight, 1 / MOST_WEIGHT), MOST_WEIGHT)
 
 
+class Lent(NamedTuple):
+    """Multipliers of edges between nodes."""
+
+    program: Program
+    ends: IntArray
+    """(E, 2) nodes."""
+    above: FloatArray
+    """(E,) upper bounds on exp(epsilon d)."""
+    sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    """(E, width) each: of z_i <= g z_j and of z_j <= g z_i, scaled as the table is."""
+    inverse: npt.NDArray[Any]
+    """(nodes, width): one over that scale."""
+
+
 class GraphSolver(Halpern):
     """Iterates on a problem's constraint graph, cut into tiles; what was reached is kept when pairs
     are constrained that were not, or tiles see more."""
@@ -129,6 +145,8 @@ class GraphSolver(Halpern):
         self._begin(Tiling.whole(problem) if tiling is None else tiling, start)
 
     tiling: Tiling
+    unit: float
+    """Of the costs that are iterated on."""
 
     @property
     @abstractmethod
@@ -178,9 +196,32 @@ class GraphSolver(Halpern):
             self._widen()
         return bound
 
+    @abstractmethod
+    def _lent(self) -> Lent:
+        """The current multipliers, on the host."""
+
     def proof(self) -> Proved | None:
-        """What `bound` rests on, in the form that a file holds; None where it cannot be had."""
-        return None
+        """What `bound` rests on, in the form that a file holds, read off as its kernel does where
+        both sides have their sign; of outputs that a tile has twice the first. None of more losses
+        than are kept."""
+        if self.problem.loss.size > MOST_STORED:
+            return None
+        program, ends, above, sides, inverse = self._lent()
+        first = ~self.tiling.again[program.tile[ends[:, 0]]]
+        found = []
+        for side in range(2):
+            own, other = sides[side], sides[1 - side]
+            edge, column = np.nonzero((own > 0) & (other < 0) & first)
+            near, far = ends[edge, side], ends[edge, 1 - side]
+            up = own[edge, column].astype(np.float64) * inverse[near, column]
+            down = other[edge, column].astype(np.float64) * inverse[far, column]
+            value = self.unit * np.minimum(up, -down / above[edge])
+            output = self.tiling.tiles[program.tile[near], column]
+            sound = np.isfinite(value)
+            found.append((edge[sound] + side * len(ends), output[sound], value[sound]))
+        owner, outputs, values = map(np.concatenate, zip(*found, strict=True))
+        pairs = both_ways(program.record[ends])
+        return Proved(self.problem, Multipliers.listed(pairs, owner, outputs, values))
 
 
 def growths(problem: Problem, length: FloatArray) -> tuple[FloatArray, FloatArray]:

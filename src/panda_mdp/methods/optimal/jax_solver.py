@@ -35,6 +35,7 @@ from panda_mdp.methods.optimal.halpern import (
     SMALLEST,
     START_WEIGHT,
     GraphSolver,
+    Lent,
     growths,
 )
 from panda_mdp.methods.optimal.program import WIDER, WIDTH, Program, Tiling, TilingTuning
@@ -285,6 +286,15 @@ class JaxSolver(GraphSolver):
         with precise():
             folded = pdhg.folded(z, self.nodes.arrays, self._on.whole(self.tiling.fold))
             return self.nodes.sees, folded, float(loss)
+
+    def _lent(self) -> Lent:
+        host, edges = self._on.host, self._edges
+        ends = np.stack([np.asarray(edges.first), np.asarray(edges.second)], axis=1)
+        # The others are padding.
+        real = np.flatnonzero(ends[:, 0] < self.nodes.count)
+        above, (own, other) = np.asarray(edges.above), map(host, self._point[2])
+        inverse = host(self._scale.inverse)
+        return Lent(self.nodes, ends[real], above[real], (own[real], other[real]), inverse)
 
     def least(self) -> FloatArray:
         with precise():
