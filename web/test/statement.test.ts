@@ -55,6 +55,14 @@ beforeAll(async () => {
   };
 });
 
+test("a survey with one-use tokens is refused in words, and nothing of it is taken back", async () => {
+  const trusted = { key, keys: [key.public], first: false };
+  const open = async (said: boolean) =>
+    openSession(api, await described({ stated: { one_use: true }, said: { one_use: said } }), trusted, () => {}, store);
+  await expect(open(true)).rejects.toMatchObject({ problem: "oneUse" });
+  await expect(open(false)).rejects.toMatchObject({ problem: "saidOtherwise" });
+});
+
 beforeEach(() => {
   kept.clear();
   leaves = [];

@@ -217,9 +217,12 @@ def report(
         not context.args,
         "the place is read from standard input, never from the arguments; give URL NAME alone",
     )
-    with _client(url, read_token(token_file), folder, plain_http) as client:
+    token = read_token(token_file, needed=False)
+    with _client(url, token, folder, plain_http) as client:
         with working("fetching and auditing"):
             plan = client.plan(name, expected=Expected(at_most, unit, identity))
+        if not plan.one_use:
+            read_token(token_file)
         record = _read_sealed(plan)
         with working("reporting"):
             answer = client.report(
@@ -237,12 +240,32 @@ def report(
     write_json(json, {**facts, **where, "epsilon": cost.epsilon, "delta": cost.delta})
 
 
+@client_app.command("collect")
+def collect(
+    url: Url,
+    name: Name,
+    token_file: TokenFile = None,
+    folder: Folder = HOME,
+    plain_http: Plain = False,
+) -> None:
+    """Collect the period's one-use tokens of a deployment that takes reports with them alone.
+
+    The server sees who collects and, later, a report that is nobody's. Collect hours before you
+    report, or from another network: address and time would join the two.
+    """
+    with _client(url, read_token(token_file), folder, plain_http) as client:
+        with working("fetching and auditing"):
+            plan = client.plan(name)
+        count = client.collect(plan)
+    typer.echo(f"{count} one-use tokens are at hand for this period")
+
+
 @client_app.command("retry")
 def retry(
     url: Url, token_file: TokenFile = None, folder: Folder = HOME, plain_http: Plain = False
 ) -> None:
     """Send again, unchanged, what was charged and not accepted. Exit code 1 if some remains."""
-    with _client(url, read_token(token_file), folder, plain_http) as client:
+    with _client(url, read_token(token_file, needed=False), folder, plain_http) as client:
         accepted, remaining = client.retry()
     typer.echo(f"{accepted} accepted, {remaining} remain")
     raise typer.Exit(min(remaining, 1))
@@ -404,12 +427,12 @@ def _read_sealed(plan: Plan) -> Record:
 def _client(url: str, token: str | None, folder: Path, plain_http: bool) -> Client:
     from panda_mdp.protocol import Client as Made
 
-    return Made(url, token, folder, allow_plain_http=plain_http)
+    return Made(url, token or None, folder, allow_plain_http=plain_http)
 
 
-def read_token(path: Path | None) -> str:
+def read_token(path: Path | None, needed: bool = True) -> str:
     """The token, from a file or the environment; never from the arguments."""
     text = os.environ.get(TOKEN, "") if path is None else path.read_text()
-    if not text.strip():
+    if needed and not text.strip():
         raise InvalidInputError(f"no token; set {TOKEN} or give --token-file FILE")
     return text.strip()

@@ -37,6 +37,7 @@ def publish(
     until: str = "",
     reports: Annotated[int, typer.Option(min=1)] = 1,
     period: Period = 24.0,
+    one_use: bool = False,
     token_file: TokenFile = None,
     plain_http: Plain = False,
 ) -> None:
@@ -54,6 +55,7 @@ def publish(
         purpose TEXT: What for; signed.
         until DAY: Last day, as 2027-03-31 (UTC); signed.
         reports COUNT: Reports of a token in a period.
+        one_use: Take reports with one-use tokens that name nobody (docs/protocol.md); signed.
     """
     from pydantic import ValidationError
 
@@ -76,6 +78,7 @@ def publish(
                 "until": until or None,
                 "reports_per_period": reports,
                 "period_s": round(3600 * period),
+                "one_use": one_use,
             }
         )
     except ValidationError as error:

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from panda_mdp.protocol.messages import catalogue, deployments, log, service, signing, types
+from panda_mdp.protocol.messages.blind import IssueRequest, OneUse
 from panda_mdp.protocol.messages.catalogue import DomainRequest
 from panda_mdp.protocol.messages.deployments import (
     AnchorsRequest,
@@ -66,8 +67,10 @@ def test_every_string_and_list_is_bounded(model):
     walk(model.model_json_schema())
 
 
-def test_a_report_holds_an_id_its_table_and_an_output_and_nothing_else():
-    assert set(ReportRequest.model_fields) == {"id", "table", "output"}
+def test_a_report_holds_an_id_its_table_an_output_and_a_proof_and_nothing_else():
+    assert set(ReportRequest.model_fields) == {"id", "table", "output", "proof"}
+    assert set(OneUse.model_fields) == {"period", "signature"}
+    assert set(IssueRequest.model_fields) == {"period", "blinded"}
     assert set(BallRequest.model_fields) == {"centre"}
     assert set(AnchorsRequest.model_fields) == {"anchors"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import secrets
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class Site:
             for hour in range(2):
                 batch = []
                 for number, token in enumerate(self.tokens):
-                    self.receipts.append(secrets.token_bytes(16))
+                    self.receipts.append(uuid.uuid4().bytes)
                     report = Report(self.id, self.receipts[-1], token, 1, 5 * (number % 3))
                     batch.append((report, Quota(DAY_MS, 10)))
                 assert store_reports(session, batch, NOW + hour * HOUR_MS) == ["new"] * 6
@@ -168,10 +169,21 @@ def test_balls_have_a_quota(site: Site) -> None:
     quota, found = Quota(DAY_MS, 2), []
     for _ in range(10):
         with site.store.reports() as session:
-            found.append(take_ball(session, site.id, "t", quota, NOW))
+            found.append(take_ball(session, (site.id, "t", NOW // DAY_MS), quota))
     assert found == [True] * 8 + [False] * 2
     with site.store.reports() as session:
-        assert take_ball(session, site.id, "t", quota, NOW + DAY_MS)
+        assert take_ball(session, (site.id, "t", NOW // DAY_MS + 1), quota)
+
+
+def test_what_was_set_aside_does_not_come_back_by_being_sent_again(site: Site) -> None:
+    receipt = site.receipts[0]
+    report = Report(site.id, receipt, site.tokens[0], 1, 0)
+    assert site.change("exclude", receipt=str(uuid.UUID(bytes=receipt)))[0] == 1
+    with site.store.reports() as session:
+        assert store_reports(session, [(report, Quota(DAY_MS, 10))], NOW) == ["known"]
+        other = report._replace(output=5)
+        assert store_reports(session, [(other, Quota(DAY_MS, 10))], NOW) == ["conflict"]
+    assert site.change("include", receipt=str(uuid.UUID(bytes=receipt)))[0] == 1
 
 
 @pytest.fixture

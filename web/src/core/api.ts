@@ -41,6 +41,7 @@ export interface Deployment {
   readonly purpose?: string;
   readonly until?: string | null;
   readonly retention_days?: number | null;
+  readonly one_use?: boolean;
   readonly created: string;
   /** What the operator signed, as the very text that was signed. */
   readonly statement: string;

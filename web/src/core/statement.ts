@@ -5,7 +5,7 @@
 
 import type { AnchorsSelection, Deployment } from "./api";
 import { type Bytes, canonicalJson, sha256, utf8 } from "./bytes";
-import { SignatureError } from "./errors";
+import { FormatError, SignatureError } from "./errors";
 import type { KeyStore } from "./keypin";
 import type { Allowance } from "./ledger";
 import { joined, pythonRepr, verifyAny } from "./signing";
@@ -36,6 +36,8 @@ export interface Statement {
   readonly until?: string | null;
   /** Days after which the server erases a report. */
   readonly retention_days?: number | null;
+  /** Reports come with one-use tokens, which this page does not collect. */
+  readonly one_use?: boolean;
 }
 
 /** Whether the last day of collecting is over. */
@@ -81,6 +83,7 @@ export async function readStatement(keys: readonly string[], said: Deployment): 
     [stated.purpose ?? "", said.purpose ?? ""],
     [stated.until ?? null, said.until ?? null],
     [stated.retention_days ?? null, said.retention_days ?? null],
+    [stated.one_use ?? false, said.one_use ?? false],
     [stated.epsilon, said.guarantee?.epsilon ?? null],
     [stated.delta, said.kind === "anchors" ? said.delta : said.guarantee?.delta],
     [stated.metric, "haversine"],
@@ -103,6 +106,7 @@ export async function readStatement(keys: readonly string[], said: Deployment): 
     );
   }
   if (same.some(([a, b]) => a !== b)) throw new SignatureError("saidOtherwise");
+  if (stated.one_use) throw new FormatError("oneUse");
   return stated;
 }
 

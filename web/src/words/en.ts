@@ -419,6 +419,10 @@ export const en = {
       "what the operator signed about this survey is not in the public log", "Do not report anything.",
     ],
     otherTable: () => ["the table is not what the survey says it is", "Do not report anything; tell the operator."],
+    oneUse: () => [
+      "this survey takes reports with one-use tokens, which this page does not collect",
+      "Report with `panda-mdp client collect` and `panda-mdp client report`.",
+    ],
     noTable: () => ["this survey has no table", ""],
     noMap: () => ["this table is not about places on a map", ""],
     metric: (kind: Fact) => [`the metric ${kind} is not known here`, ""],

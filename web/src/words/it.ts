@@ -422,6 +422,10 @@ export const it: Words = {
       "ciò che il gestore ha firmato su questa indagine non è nel registro pubblico", "Non segnalare nulla.",
     ],
     otherTable: () => ["la tabella non è ciò che l'indagine dice", "Non segnalare nulla; avvisa il gestore."],
+    oneUse: () => [
+      "questa indagine accetta segnalazioni con gettoni monouso, che questa pagina non raccoglie",
+      "Segnala con `panda-mdp client collect` e `panda-mdp client report`.",
+    ],
     noTable: () => ["questa indagine non ha una tabella", ""],
     noMap: () => ["questa tabella non riguarda luoghi su una mappa", ""],
     metric: (kind) => [`la metrica ${kind} qui non è nota`, ""],

@@ -36,6 +36,15 @@ from panda_mdp.protocol.client.wire import Network, Wire, digest_of_file
 from panda_mdp.protocol.ledger.allowance import LEAST_AREA_KM2, LEAST_PLACES, Allowance
 from panda_mdp.protocol.ledger.ledger import Books, Ledger
 from panda_mdp.protocol.ledger.vault import Drawn, Entry, file_lock
+from panda_mdp.protocol.messages.blind import (
+    MOST_ONE_USE,
+    Envelope,
+    Issued,
+    Issuer,
+    IssueRequest,
+    OneUse,
+    to_block,
+)
 from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
 from panda_mdp.protocol.messages.deployments import (
     AnyDeployment,
@@ -292,6 +301,41 @@ class Client(AbstractContextManager["Client"]):
         if entry.state != "accepted":
             plan.upload(self, entry)
 
+    def collect(self, plan: Plan) -> int:
+        """Have the one-use tokens of the running period signed; how many are at hand then.
+
+        All that the quota allows, at once. The server knows who collects and not, later, whose a
+        report is, unless address or time tell it: collect some time before, or from elsewhere.
+        """
+        charge, address = plan.charge(), ("deployments", plan.name)
+        if not plan.one_use:
+            raise ProtocolError(f"deployment {plan.name} takes reports with your token alone")
+        issuer: Issuer = self.wire.get(Issuer, *address, "issuer")
+        self.trust.witnessed(self.log()).check_issuer(plan.name, issuer)
+        with self.ledger.books() as books:
+            tokens = books.tokens(charge)
+            if tokens is not None:
+                return len(tokens)
+            if issuer.period != books.quota_period(charge):
+                raise ProtocolError(
+                    "the server signs one-use tokens of another period than the one that this "
+                    "device's clock says; set the clock right, or try again in a minute"
+                )
+            secret = books.secret(purse=charge.purse, modulus=issuer.modulus)
+        numbers = range(min(plan.quota, MOST_ONE_USE))
+        made = [Envelope.of(secret, number, plan.name, issuer) for number in numbers]
+        blinded = [to_block(each.blinded) for each in made]
+        message = IssueRequest(period=issuer.period, blinded=blinded)
+        issued: Issued = self.wire.post(Issued, message, *address, "issue")
+        if len(issued.signatures) != len(made):
+            raise ProtocolError("the server signed another number of tokens than it was asked for")
+        tokens = {
+            each.id: OneUse(period=issuer.period, signature=each.opened(block, issuer))
+            for each, block in zip(made, issued.signatures, strict=True)
+        }
+        with self.ledger.books() as books:
+            return books.keep_tokens(charge, issuer.period, tokens)
+
     def retry(self) -> tuple[int, int]:
         """Send again what was charged and not accepted: how many were accepted, how many remain.
 
@@ -320,7 +364,7 @@ class Client(AbstractContextManager["Client"]):
         """The entry of a record: found, or drawn and charged, in one exclusive transaction."""
         if plan.server != self.server:
             raise ProtocolError("the plan is of another server; make it with this client")
-        if not self.wire.has_token:
+        if not (self.wire.has_token or plan.one_use):
             raise ProtocolError(
                 "reports need a token; give the client the one that the operator issued"
             )
@@ -343,13 +387,19 @@ class Client(AbstractContextManager["Client"]):
             # Before the draw: what is refused must not depend on what was drawn.
             books.check(charge)
             plan.check_draw(books)
-            return books.charge(charge, plan.draw(record), plan.box_bytes, memo)
+            drawn = plan.draw(record)
+            if plan.one_use:
+                drawn = books.stamp(charge, drawn)
+            return books.charge(charge, drawn, plan.box_bytes, memo)
 
     def _send(self, entry: Entry) -> None:
         drawn = entry.drawn(Drawn)
-        message = ReportRequest(id=drawn.report, table=drawn.table, output=entry.output)
+        message = ReportRequest(
+            id=drawn.report, table=drawn.table, output=entry.output, proof=drawn.proof
+        )
         address = ("deployments", entry.charge.deployment, "reports")
-        answer: ReportAccepted = self.wire.post(ReportAccepted, message, *address)
+        own = drawn.proof is None
+        answer: ReportAccepted = self.wire.post(ReportAccepted, message, *address, own=own)
         if answer.id != message.id:
             raise ProtocolError("the server accepted another report than the one that was sent")
         self.ledger.settle(entry, "accepted")

@@ -79,6 +79,8 @@ class Plan(ABC):
     """Reports that the server takes in one of its periods, as it is signed."""
     quota_s: int
     """The length of that period."""
+    one_use: bool = False
+    """Whether reports come with one-use tokens, and name nobody."""
     sha256: str | None = None
     """Of the table that reports are drawn from, as the log has it; None for rounds of anchors."""
     reasons: tuple[str, ...] = ()
@@ -156,7 +158,7 @@ class Plan(ABC):
     @property
     def box_bytes(self) -> int:
         """Bytes that an entry of the ledger takes, the same for every record."""
-        return BOX_BYTES
+        return BOX_BYTES * (1 + self.one_use)
 
     @sealed
     def place(self, lat: float, lon: float) -> Record:
@@ -208,6 +210,7 @@ def shared_fields(client: Client, info: AnyDeployment) -> dict[str, Any]:
         "open": info.open,
         "quota": info.reports_per_period,
         "quota_s": info.period_s,
+        "one_use": info.one_use,
         "sha256": info.stated().get("table_sha256"),
     }
 

@@ -42,6 +42,7 @@ from panda_mdp.protocol.ledger.vault import (
     Vault,
     file_lock,
 )
+from panda_mdp.protocol.messages.blind import OneUse
 from panda_mdp.protocol.messages.types import new_id
 
 LEDGER = "ledger.sealed"
@@ -90,6 +91,8 @@ class Books:
     """What all other releases of an account cost together."""
     taken: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The latest period of a deployment's quota, and the reports that were drawn in it."""
+    one_use: dict[str, tuple[int, dict[str, OneUse]]] = field(default_factory=dict)
+    """The period of a deployment's one-use tokens, and those at hand by the id of their report."""
     count: int = 0
     """Releases that were ever charged."""
 
@@ -143,6 +146,36 @@ class Books:
                 f"deployment that costs less, or allow more{late}"
             )
 
+    def secret(self, **context: Any) -> bytes:
+        """What one-use tokens are made of."""
+        return self._vault.secret({"one-use": context})
+
+    def tokens(self, charge: Charge) -> dict[str, OneUse] | None:
+        """The one-use tokens at hand of the quota's running period; None where none were made."""
+        period, tokens = self.one_use.get(charge.purse, (0, {}))
+        return tokens if period == self.quota_period(charge) else None
+
+    def keep_tokens(self, charge: Charge, period: int, tokens: dict[str, OneUse]) -> int:
+        """Have one-use tokens at hand, unless another process has them; how many there are."""
+        if self.one_use.get(charge.purse, (0, {}))[0] < period:
+            self.one_use[charge.purse] = (period, tokens)
+        return len(self.tokens(charge) or {})
+
+    def quota_period(self, charge: Charge) -> int:
+        """The running period of a quota."""
+        return self._now // charge.quota_s
+
+    def stamp(self, charge: Charge, drawn: D) -> D:
+        """What was drawn, with a one-use token, which is no more at hand."""
+        tokens = self.tokens(charge) or {}
+        if not tokens:
+            raise BudgetError(
+                f"no one-use token of deployment {charge.deployment} is at hand for this period: "
+                "collect them (`panda-mdp client collect`) some time before, not with the report"
+            )
+        report, proof = tokens.popitem()
+        return drawn.but(report=report, proof=proof)
+
     def charge(
         self, charge: Charge, content: Drawn, box_bytes: int, memo: str | None = None
     ) -> Entry:
@@ -150,7 +183,7 @@ class Books:
         be sent after the transaction ended."""
         self.check(charge)
         period, count = self._taken(charge)
-        self.taken[f"{charge.server} {charge.deployment}"] = (period, count + 1)
+        self.taken[charge.purse] = (period, count + 1)
         self.count += 1
         entry = Entry(new_id(), self.period, self._now, charge, "charged", memo, " " * box_bytes)
         return self.settle(entry, "charged", content)
@@ -168,7 +201,7 @@ class Books:
             memo = None
         if state == "given_up" != entry.state:
             # The server has not taken it: another may take its place in the quota.
-            key = f"{entry.charge.server} {entry.charge.deployment}"
+            key = entry.charge.purse
             period, count = self.taken.get(key, (0, 0))
             if period == entry.at // entry.charge.quota_s:
                 self.taken[key] = (period, max(0, count - 1))
@@ -215,8 +248,8 @@ class Books:
     def _taken(self, charge: Charge) -> tuple[int, int]:
         """The running period of a quota, and the reports that were drawn in it. A clock that is
         set back stays in the latest period."""
-        period, count = self.taken.get(f"{charge.server} {charge.deployment}", (0, 0))
-        running = self._now // charge.quota_s
+        period, count = self.taken.get(charge.purse, (0, 0))
+        running = self.quota_period(charge)
         return (running, 0) if running > period else (period, count)
 
     @property

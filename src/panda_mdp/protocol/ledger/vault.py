@@ -26,6 +26,7 @@ from pydantic import Field, TypeAdapter
 from panda_mdp.base.atomic import read_private
 from panda_mdp.errors import FileFormatError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.protocol.messages.blind import OneUse
 from panda_mdp.protocol.messages.signing import canonical_json
 from panda_mdp.protocol.messages.types import ClientId, Index, Message, Sha256, Version
 
@@ -47,6 +48,8 @@ class Drawn(Message):
     """The table's SHA-256; None for rounds of anchors."""
     output: Index | None = None
     """None until it is drawn."""
+    proof: OneUse | None = None
+    """Sent in place of the token, where tokens are used once."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<hidden>)"
@@ -93,6 +96,11 @@ class Charge:
     quota: int | None = None
     """Reports that the deployment takes in `quota_s` seconds; no more are drawn."""
     quota_s: int = 86_400
+
+    @property
+    def purse(self) -> str:
+        """What quotas are kept by."""
+        return f"{self.server} {self.deployment}"
 
 
 @dataclass(frozen=True)
@@ -166,8 +174,11 @@ class Vault:
 
         The period is part of it, so that memos of two periods cannot be told to be of one record.
         """
-        message = canonical_json({**context, "record": index})
-        return hmac.new(self._memo, message, hashlib.sha256).hexdigest()
+        return self.secret({**context, "record": index}).hex()
+
+    def secret(self, context: dict[str, Any]) -> bytes:
+        """32 bytes of a context that nobody else can compute."""
+        return hmac.digest(self._memo, canonical_json(context), hashlib.sha256)
 
     def lock(self, text: bytes, name: str) -> bytes:
         """The text encrypted; bound to the name of its file."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 from datetime import date, datetime
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import FileFormatError, ProtocolError
 from panda_mdp.panda.coins import BernoulliAnchors
+from panda_mdp.protocol.messages.blind import OneUse
 from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
 from panda_mdp.protocol.messages.signing import Signed, digest_of, statement_bytes
 from panda_mdp.protocol.messages.types import (
@@ -78,6 +79,8 @@ class Advice(Message):
     """What they are collected for."""
     until: LastDay | None = None
     """The last day, in UTC, on which reports are taken; None where no end is promised."""
+    one_use: bool = False
+    """Reports come with one-use tokens, signed blindly: whose they are is not known."""
 
 
 class SelectionInfo(Message):
@@ -101,7 +104,14 @@ class SelectionInfo(Message):
 class Requested(Advice):
     """What every deployment is asked for with."""
 
+    kind: Literal["table", "panda", "ball", "anchors"]
     name: Name
+
+    @model_validator(mode="after")
+    def _nothing_else_is_sent(self) -> Self:
+        if self.one_use and self.kind not in ("table", "panda"):
+            raise ValueError("one_use is for kinds table and panda, which send a report alone")
+        return self
 
 
 class TableDeploymentRequest(Requested):
@@ -310,6 +320,7 @@ class ReportRequest(Message):
     id: ClientId
     table: Sha256 | None = None
     output: Index
+    proof: OneUse | None = None
 
 
 class ReportAccepted(Message):

@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import Field
 
 from panda_mdp.errors import SignatureError
+from panda_mdp.protocol.messages.blind import Issuer
 from panda_mdp.protocol.messages.signing import Keyring, Signed, signed_bytes
 from panda_mdp.protocol.messages.types import Base64, Count, Message, Sha256
 
@@ -115,6 +116,15 @@ class Log(Message):
         self.number_of(signed_bytes("round", name, number), what)
         if leaf_hash(signed_bytes("round", name, number + 1)).hex() in self.leaves:
             raise SignatureError(f"{what} is over by the log; do not report")
+
+    def check_issuer(self, name: str, issuer: Issuer) -> None:
+        """Refuse a key of one-use tokens that is not the one of its period: a key for a single user
+        would mark what it signs. A period is in the log once, and its key right behind it."""
+        period, what = str(issuer.period), f"the key of one-use tokens of deployment {name}"
+        first = self.number_of(signed_bytes("issuer", name, period), what)
+        number = self.number_of(signed_bytes("issuer", name, period, issuer.modulus), what)
+        if number != first + 1 or self.leaves.count(self.leaves[first]) > 1:
+            raise SignatureError(f"{what} is not the only one of its period; do not report")
 
 
 class LogEntries(Message):

@@ -46,7 +46,17 @@ from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.types import Base64, Count, Message
 
 Purpose = Literal[
-    "table", "log", "round", "deployment", "rows", "key", "successor", "removal", "witness"
+    "table",
+    "log",
+    "round",
+    "deployment",
+    "rows",
+    "key",
+    "successor",
+    "removal",
+    "witness",
+    "issuer",
+    "report",
 ]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from panda_mdp.protocol.messages.blind import (
+    from_block,
+    is_signed,
+    modulus_of,
+    one_use_message,
+)
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import ReportRequest
 from panda_mdp.protocol.messages.signing import KeySheet, SigningKey
@@ -31,7 +38,7 @@ from panda_mdp.protocol.server.store.deployments import (
     solved_round,
 )
 from panda_mdp.protocol.server.store.reports import Quota
-from panda_mdp.protocol.server.store.schema import UploadRow, now
+from panda_mdp.protocol.server.store.schema import IssuerRow, UploadRow, now, now_ms
 from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
@@ -120,12 +127,29 @@ class Live:
     drawn, and it is as good as ever."""
     until: str | None
     """The last day of collecting."""
+    issuers: Mapping[int, int] | None
+    """Where tokens are used once, the keys that sign them: moduli by the number of the period."""
 
     def quota_of(self, token: Token) -> Quota:
         """What a token may do, which begins when it is made."""
         return replace(self.quota, since_ms=round(1000 * token.created.timestamp()))
 
-    def problem(self, report: ReportRequest, token: str) -> Failure | None:
+    def nameless(self, name: str, report: ReportRequest) -> tuple[str, Quota]:
+        """Whom a report with a one-use token is counted for, who may make this one alone."""
+        proof, running = report.proof, self.quota.period()
+        issuers, periods = self.issuers or {}, (running - 1, running)
+        if proof is None or proof.period not in periods or proof.period not in issuers:
+            msg = "proof: not a one-use token of this period or the one before"
+            raise Failure("invalid", msg, "collect tokens of the running period")
+        message = one_use_message(name, proof.period, report.id)
+        if not is_signed(message, from_block(proof.signature), issuers[proof.period]):
+            msg = "proof: not a signature of this server over the id of the report"
+            raise Failure("invalid", msg, "collect tokens of the running period")
+        # A name that does not show the receipt.
+        user = hashlib.sha256(report.id.encode()).hexdigest()[:24]
+        return user, replace(self.quota, most=1, since_ms=now_ms())
+
+    def problem(self, report: ReportRequest, sender: Token | None) -> Failure | None:
         """Why a report is not accepted, or None."""
         if not self.open:
             return Failure("round_closed", "this deployment is closed", "ask the operator")
@@ -140,7 +164,7 @@ class Live:
                 else "no round of this deployment is solved yet",
                 "fetch the deployment, draw from what is in force now, and report that",
             )
-        if self.users is not None and token not in self.users:
+        if self.users is not None and (sender is None or sender.id not in self.users):
             return Failure(
                 "wrong_version",
                 "this token has no rows in the round in force: it uploaded no anchors",
@@ -179,6 +203,10 @@ def _live(session: Session, name: str) -> Live:
     else:
         stored = current_table(session, row)
         version, outputs, table, users = row.version, stored.outputs, stored.info.sha256, None
+    issuers = None
+    if request.one_use:
+        keys = session.execute(select(IssuerRow.period, IssuerRow.key).filter_by(deployment=row.id))
+        issuers = {period: modulus_of(key) for period, key in keys}
     return Live(
         id=row.id,
         open=row.open,
@@ -188,6 +216,7 @@ def _live(session: Session, name: str) -> Live:
         quota=Quota(1000 * request.period_s, request.reports_per_period),
         table=table,
         until=request.until,
+        issuers=issuers,
     )
 
 

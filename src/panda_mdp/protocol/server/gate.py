@@ -37,6 +37,7 @@ access_log = logging.getLogger("panda_mdp.access")
 
 MOST_BUCKETS = 100_000
 ENROL = "/v1/enrol"
+REPORTS = "/reports"
 PROBES = frozenset({"/healthz", "/readyz"})
 NO_TOKEN = unauthorised("this needs a token, and the request has none")
 _BAD_FORM = unauthorised("the Authorization header has not the form Bearer pmt_<id>_<secret>")
@@ -146,8 +147,10 @@ class Gate:
             self._tokens.check(token.id)
             return
         self._addresses.check(_network(scope))
-        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and scope["path"] != ENROL:
-            # Nobody without a token, or an invitation to one, changes anything.
+        nameless = scope["path"] == ENROL or scope["path"].endswith(REPORTS)
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and not nameless:
+            # Nobody without a token, an invitation to one, or a report that needs none, changes
+            # anything.
             raise refusal or NO_TOKEN
 
     async def _who(self, scope: Scope, given: list[str]) -> tuple[Token | None, Failure | None]:

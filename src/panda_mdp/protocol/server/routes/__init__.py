@@ -59,25 +59,28 @@ Writing = Annotated[Session, "write"]
 # Who
 
 
-_DESCRIBED = Depends(HTTPBearer(scheme_name="token", auto_error=False))
+DESCRIBED = Depends(HTTPBearer(scheme_name="token", auto_error=False))
 """For the API's description alone: the gate has read the token."""
 
 
-def _caller(*roles: Role) -> Any:
-    names = " or ".join(roles)
+async def check_caller(request: Request, *roles: Role) -> Token:
+    """The caller's token, which must have one of some roles."""
+    state, names = request.scope["state"], " or ".join(roles)
+    token: Token | None = state.get("token")
+    if token is None:
+        raise state.get("refusal") or NO_TOKEN
+    if token.role not in roles:
+        raise Failure(
+            "forbidden",
+            f"this needs a token of role {names}, and the token has role {token.role}",
+            f"use a token that was made with role {names}",
+        )
+    return token
 
-    async def check(request: Request, described: Annotated[Any, _DESCRIBED]) -> Token:
-        state = request.scope["state"]
-        token: Token | None = state.get("token")
-        if token is None:
-            raise state.get("refusal") or NO_TOKEN
-        if token.role not in roles:
-            raise Failure(
-                "forbidden",
-                f"this needs a token of role {names}, and the token has role {token.role}",
-                f"use a token that was made with role {names}",
-            )
-        return token
+
+def _caller(*roles: Role) -> Any:
+    async def check(request: Request, described: Annotated[Any, DESCRIBED]) -> Token:
+        return await check_caller(request, *roles)
 
     return Depends(check)
 

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import Select, select
 from starlette.concurrency import run_in_threadpool
 
+from panda_mdp.protocol.messages.blind import Issued, Issuer, IssueRequest, sign_all, to_block
 from panda_mdp.protocol.messages.deployments import (
     Counts,
     Estimate,
@@ -20,10 +21,13 @@ from panda_mdp.protocol.messages.deployments import (
     ReportLine,
     ReportRequest,
 )
-from panda_mdp.protocol.server.context import Context
+from panda_mdp.protocol.messages.signing import digest_of
+from panda_mdp.protocol.server.auth import Token
+from panda_mdp.protocol.server.context import Context, Live
 from panda_mdp.protocol.server.estimate import compute, gather, span
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import (
+    DESCRIBED,
     Analyst,
     NamePath,
     Reading,
@@ -33,10 +37,11 @@ from panda_mdp.protocol.server.routes import (
     Shared,
     answer,
     body_of,
+    check_caller,
 )
-from panda_mdp.protocol.server.store.deployments import find
-from panda_mdp.protocol.server.store.reports import Report, count_reports
-from panda_mdp.protocol.server.store.schema import ReportRow
+from panda_mdp.protocol.server.store.deployments import find, make_issuers
+from panda_mdp.protocol.server.store.reports import Report, count_reports, take_one_use
+from panda_mdp.protocol.server.store.schema import IssuerRow, ReportRow
 
 router = Routes()
 PAGE = 2_000
@@ -51,33 +56,95 @@ _EXPORT: Responses = {
 }
 
 
+async def _sender(
+    request: Request, context: Shared, name: NamePath, described: Annotated[Any, DESCRIBED]
+) -> Token | None:
+    """Who reports, before anything of the body is read: nobody where tokens are used once."""
+    live = context.live.cached(name)
+    if live is None:
+        live = await run_in_threadpool(context.live.get, name)
+    if live.issuers is None:
+        return await check_caller(request, "reporter")
+    if request.scope["state"].get("token") is not None:
+        msg = "reports of this deployment come without a token, which would name you"
+        raise Failure("forbidden", msg, "send the one-use token alone")
+    return None
+
+
 @router.serves("POST", "/v1/deployments/{name}/reports", ReportAccepted, 201, 200)
 async def post_report(
     context: Shared,
-    reporter: Reporter,
+    sender: Annotated[Token | None, Depends(_sender)],
     name: NamePath,
     message: Annotated[ReportRequest, body_of(ReportRequest)],
 ) -> Response:
     """Take one report: an output that was drawn. The answer comes after it is on the disk."""
     live = context.live.cached(name)
-    refusal = None if live is None else live.problem(message, reporter.id)
-    if live is None or refusal is not None:
-        # A worker may have put a round into force a moment ago.
+    refusal = None if live is None else live.problem(message, sender)
+    if live is None or sender is None or refusal is not None:
+        # A worker may have put a round into force a moment ago, another server made a key.
         live = await run_in_threadpool(context.live.get, name)
-        refusal = live.problem(message, reporter.id)
+        refusal = live.problem(message, sender)
+    if sender is None:
+        user, quota = live.nameless(name, message)
+    else:
+        user, quota = sender.id, live.quota_of(sender)
     made = bytes.fromhex(message.id.replace("-", ""))
-    report = Report(live.id, made, reporter.id, live.version, message.output)
-    outcome = "conflict" if refusal else await context.writer.write(report, live.quota_of(reporter))
+    report = Report(live.id, made, user, live.version, message.output)
+    outcome = "conflict" if refusal else await context.writer.write(report, quota)
     if outcome == "conflict" and await run_in_threadpool(_accepted, context, report):
         # A repeat of what was accepted stays accepted, whatever has changed since.
         outcome = "known"
     elif refusal is not None:
         raise refusal
     if outcome == "spent":
-        raise live.quota.refusal()
+        raise quota.refusal()
     if outcome == "conflict":
         raise Failure("conflict", "another report has this id", "make a new id for each report")
     return answer(ReportAccepted(id=message.id), 201 if outcome == "new" else 200)
+
+
+@router.serves("GET", "/v1/deployments/{name}/issuer", Issuer)
+def get_issuer(context: Shared, name: NamePath) -> Issuer:
+    """The key that signs one-use tokens in the running period, the same for everybody."""
+    live, period = _one_use(context, name)
+    if {period, period + 1} - {*(live.issuers or {})}:
+        with context.store.write() as session:
+            make_issuers(session, context.key, name, period)
+        live = context.live.get(name)
+    return Issuer(period=period, modulus=to_block((live.issuers or {})[period]))
+
+
+@router.serves("POST", "/v1/deployments/{name}/issue", Issued)
+def post_issue(
+    context: Shared,
+    reporter: Reporter,
+    name: NamePath,
+    message: Annotated[IssueRequest, body_of(IssueRequest)],
+) -> Response:
+    """Sign one-use tokens blindly: one request of a token in a period, as often as it is sent."""
+    live, period = _one_use(context, name)
+    if message.period != period or len(message.blinded) > live.quota.most:
+        msg = f"period, blinded: up to {live.quota.most} tokens of period {period} are signed now"
+        raise Failure("invalid", msg, "ask for the running period, GET .../issuer")
+    digest = digest_of(message.blinded)
+    with context.store.reports() as session:
+        if not take_one_use(session, (live.id, reporter.id, period), digest):
+            raise live.quota.refusal()
+        stored = session.get_one(IssuerRow, (live.id, period)).key
+
+    def sign() -> bytes:
+        return context.pool.run(sign_all, stored, message.blinded).model_dump_json().encode()
+
+    return answer(context.files.get(f"issue/{live.id}/{period}/{digest}", sign))
+
+
+def _one_use(context: Context, name: str) -> tuple[Live, int]:
+    """A deployment whose reports come with one-use tokens, and the running period."""
+    live = context.live.get(name)
+    if live.issuers is None:
+        raise Failure("not_found", "this deployment has no one-use tokens", "report with a token")
+    return live, live.quota.period()
 
 
 def _accepted(context: Context, report: Report) -> bool:

@@ -50,7 +50,6 @@ from panda_mdp.protocol.server.store.schema import (
     RoundRow,
     UploadRow,
     now,
-    now_ms,
 )
 
 router = Routes()
@@ -82,7 +81,7 @@ def post_ball(
 
     quota = context.live.get(name).quota_of(reporter)
     with context.store.reports() as session:
-        allowed = take_ball(session, row.id, reporter.id, quota, now_ms())
+        allowed = take_ball(session, (row.id, reporter.id, quota.period()), quota)
     if not allowed:
         raise quota.refusal()
 

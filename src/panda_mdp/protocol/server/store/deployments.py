@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from panda_mdp.protocol.messages.blind import modulus_of, new_issuer, to_block
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
@@ -19,15 +20,16 @@ from panda_mdp.protocol.messages.deployments import (
     Statement,
     TableDeployment,
 )
-from panda_mdp.protocol.messages.signing import SigningKey, statement_bytes
+from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes, statement_bytes
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 from panda_mdp.protocol.server.failures import Failure, unavailable
 from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
-from panda_mdp.protocol.server.store.database import found, latest
+from panda_mdp.protocol.server.store.database import Store, found, latest
 from panda_mdp.protocol.server.store.log import append, sign_head
 from panda_mdp.protocol.server.store.schema import (
     DeploymentRow,
     DomainRow,
+    IssuerRow,
     RoundRow,
     TableRow,
     now_ms,
@@ -110,6 +112,20 @@ def solved_round(session: Session, deployment: int) -> int:
     """The latest round that has a table, which is the one in force; 0 where there is none."""
     row = latest(session, RoundRow, RoundRow.round, deployment=deployment, state="solved")
     return 0 if row is None else row.round
+
+
+def make_issuers(session: Session, key: SigningKey, name: str, period: int) -> None:
+    """The keys of a deployment's one-use tokens in a period and the one after, which witnesses can
+    sign before it begins. In the log a period is followed by its key."""
+    deployment = find(session, name).id
+    for number in (period, period + 1):
+        if session.get(IssuerRow, (deployment, number)) is None:
+            made = new_issuer()
+            session.add(IssuerRow(deployment=deployment, period=number, key=made))
+            append(session, key, signed_bytes("issuer", name, number))
+            modulus = to_block(modulus_of(made))
+            append(session, key, signed_bytes("issuer", name, number, modulus))
+    Store.count_change(session, "deployment_changes")
 
 
 # What is said

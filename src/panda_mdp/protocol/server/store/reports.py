@@ -35,6 +35,7 @@ from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import all_deployments, solved_round
 from panda_mdp.protocol.server.store.schema import (
     CountRow,
+    IssuerRow,
     QuotaRow,
     ReportRow,
     UploadRow,
@@ -72,6 +73,10 @@ class Quota:
     most: int
     since_ms: int = 0
     """When the token was made."""
+
+    def period(self) -> int:
+        """The number of the running period since 1970."""
+        return now_ms() // self.period_ms
 
     def refusal(self) -> Failure:
         """What is answered to a token that has no more."""
@@ -128,10 +133,13 @@ def store_reports(
 
 
 def _stored(session: Session, batch: Iterable[Report]) -> dict[tuple[int, bytes], Report]:
-    """The reports that are there under the ids of others."""
+    """The reports that are there under the ids of others, set aside or not: what was set aside
+    does not come back by being sent again."""
     columns = [getattr(ReportRow, name) for name in Report._fields]
-    query = select(*columns).where(tuple_(*columns[:2]).in_([report[:2] for report in batch]))
-    return {row[:2]: Report(*row) for row in session.execute(query)}
+    keys = [(sign * report.deployment, report.id) for report in batch for sign in (1, -1)]
+    rows = session.execute(select(*columns).where(tuple_(*columns[:2]).in_(keys)))
+    found = (Report(abs(row[0]), *row[1:]) for row in rows)
+    return {report[:2]: report for report in found}
 
 
 def _used(session: Session, periods: Iterable[Period]) -> Counter[Period]:
@@ -158,17 +166,29 @@ def _add(session: Session, table: type[CountRow | QuotaRow], counts: Counter[Any
     )
 
 
-def take_ball(session: Session, deployment: int, token: str, quota: Quota, at: int) -> bool:
+def take_ball(session: Session, period: Period, quota: Quota) -> bool:
     """Count a ball that a token asks for; False where it has had those of its reports. Within
     `Store.reports`, as everything that changes quotas."""
-    key = (deployment, token, at // quota.period_ms)
-    row = session.get(QuotaRow, key)
-    if row is None:
-        names = ("deployment", "token", "period")
-        row = QuotaRow(**dict(zip(names, key, strict=True)), count=0, balls=0)
-        session.add(row)
+    row = _quota_row(session, period)
     row.balls += 1
     return row.balls <= ASKED_AGAIN * quota.most
+
+
+def take_one_use(session: Session, period: Period, digest: str) -> bool:
+    """Note the one request of a token for one-use tokens; False where there was another. Within
+    `Store.reports`."""
+    row = _quota_row(session, period)
+    row.asked = row.asked or digest
+    return row.asked == digest
+
+
+def _quota_row(session: Session, period: Period) -> QuotaRow:
+    row = session.get(QuotaRow, period)
+    if row is None:
+        names = ("deployment", "token", "period")
+        row = QuotaRow(**dict(zip(names, period, strict=True)), count=0, balls=0)
+        session.add(row)
+    return row
 
 
 # What is removed
@@ -241,8 +261,8 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
         with store.write() as session:
             # Two periods are looked at, and no more.
             last = at // (1000 * row.request.period_s) - 1
-            mine = delete(QuotaRow).filter_by(deployment=row.id)
-            session.execute(mine.where(QuotaRow.period < last))
+            for kind in (QuotaRow, IssuerRow):
+                session.execute(delete(kind).filter_by(deployment=row.id).where(kind.period < last))
     return removed
 
 

@@ -35,7 +35,7 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.messages.types import MetricKind, Role
 
-LAYOUT = "3"
+LAYOUT = "4"
 """Of these tables; a server refuses a database of another one."""
 
 
@@ -272,7 +272,8 @@ class CountRow(Base):
 
 
 class QuotaRow(Base):
-    """Reports accepted of a token in a period (its number since 1970), and balls asked for."""
+    """Reports accepted of a token in a period (its number since 1970), and what else was asked
+    for."""
 
     __tablename__ = "quotas"
     deployment: Mapped[Number]
@@ -280,6 +281,17 @@ class QuotaRow(Base):
     period: Mapped[Number]
     count: Mapped[int] = mapped_column(default=0)
     balls: Mapped[int] = mapped_column(default=0)
+    asked: Mapped[str | None]
+    """The digest of the request in which one-use tokens were signed: there is one in a period."""
+
+
+class IssuerRow(Base):
+    """The key that signs the one-use tokens of a deployment in a period."""
+
+    __tablename__ = "issuers"
+    deployment: Mapped[Number]
+    period: Mapped[Number]
+    key: Mapped[bytes]
 
 
 class ActionRow(Base):

@@ -1,0 +1,246 @@
+"""One-use tokens end to end: quotas hold, and nothing that a report shows was seen before."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
+from sqlalchemy import select
+
+from panda_mdp.errors import (
+    BudgetError,
+    ConnectionLostError,
+    ProtocolError,
+    ServerError,
+    SignatureError,
+)
+from panda_mdp.protocol import Allowance, Client, Network
+from panda_mdp.protocol.messages.blind import Issuer, to_block
+from panda_mdp.protocol.messages.log import Log, LogHead, leaf_hash, root_of
+from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.reports import DAY_MS, remove_old
+from panda_mdp.protocol.server.store.schema import IssuerRow, QuotaRow, now_ms
+
+MAIN = "/v1/deployments/main"
+LIMITS = Allowance(epsilon=3.5, period_epsilon=100.0, repeats="fresh")
+
+
+@dataclass
+class Seen(httpx.HTTPTransport):
+    """What a server sees of somebody, who may lose answers."""
+
+    requests: list[tuple[str, str | None, bytes]] = field(default_factory=list)
+    lost: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        given = request.headers.get("authorization")
+        self.requests.append((request.url.path, given, request.read()))
+        answer = super().handle_request(request)
+        if self.lost and request.url.path.endswith(self.lost):
+            self.lost = ""
+            raise httpx.ReadTimeout("lost", request=request)
+        return answer
+
+    def of(self, end: str) -> list[tuple[str | None, Any]]:
+        found = [each for each in self.requests if each[0].endswith(end)]
+        return [(given, json.loads(body or b"null")) for _, given, body in found]
+
+
+@pytest.fixture
+def site(server: Running, tmp_path: Path) -> Iterator[Running]:
+    """A deployment that takes two reports of a person in a day, with one-use tokens."""
+    domain = small_domain()
+    if server.admin.get(MAIN).status_code == 404:
+        server.admin.post("/v1/domains", json=domain_body(domain, "city"))
+        publish(server.admin, small_table(domain), "city", tmp_path)
+        wanted = {"kind": "table", "name": "main", "table": {"name": "city", "version": 1}}
+        wanted |= {"one_use": True, "reports_per_period": 2}
+        made = server.admin.post("/v1/deployments", json=wanted)
+        assert made.status_code == 201, made.text
+    yield server
+
+
+def person(site: Running, folder: Path, seen: Seen | None = None, token: bool = True) -> Client:
+    made = site.admin.post("/v1/tokens", json={"role": "reporter"}).json()["tokens"][0]["token"]
+    network = Network(transport=seen or Seen(), attempts=1)
+    return Client(site.url, made if token else None, folder, LIMITS, network=network)
+
+
+def test_reports_show_nothing_that_was_seen_when_tokens_were_collected(
+    site: Running, tmp_path: Path
+) -> None:
+    seen = Seen()
+    with person(site, tmp_path / "user", seen) as client:
+        plan = client.plan("main")
+        with pytest.raises(BudgetError, match="collect"):
+            client.report(plan, plan.record(3))
+        assert client.collect(plan) == 2
+        answers = [client.report(plan, plan.record(index)) for index in (3, 4)]
+        assert client.collect(plan) == 0, "the period's are used"
+        with pytest.raises(BudgetError):
+            client.report(plan, plan.record(5))
+    (bearer, asked), sent = seen.of("/issue")[0], seen.of("/reports")
+    assert len(seen.of("/issue")) == 1 and bearer is not None and len(sent) == 2
+    shown = json.dumps([body for _, body in sent])
+    for given, body in sent:
+        assert given is None and set(body) == {"id", "table", "output", "proof"}
+        assert set(body["proof"]) == {"period", "signature"}
+        assert not {body["id"], body["proof"]["signature"]} & set(asked["blinded"])
+    assert not any(hidden in shown for hidden in asked["blinded"])
+    assert bearer.removeprefix("Bearer ") not in shown
+    export = site.admin.get(f"{MAIN}/reports").text.splitlines()
+    users = {json.loads(line)["user"] for line in export}
+    assert len(users) == len(export), "each report is of somebody else"
+    assert not any(answer.receipt in line for answer in answers for line in export)
+    done = site.admin.post("/v1/removals", json={"action": "erase", "receipt": answers[0].receipt})
+    assert done.json() == {"reports": 1, "tokens": 0}
+    assert len(site.admin.get(f"{MAIN}/reports").text.splitlines()) == len(export) - 1
+
+
+def test_a_lost_answer_is_asked_for_again_and_gives_the_same_tokens(
+    site: Running, tmp_path: Path
+) -> None:
+    seen = Seen(lost="/issue")
+    with person(site, tmp_path / "user", seen) as client:
+        plan = client.plan("main")
+        with pytest.raises(ConnectionLostError):
+            client.collect(plan)
+        assert client.collect(plan) == 2
+        first, second = seen.of("/issue")
+        assert first == second
+        seen.lost = "/reports"
+        with pytest.raises(ConnectionLostError):
+            client.report(plan, plan.record(3))
+        assert client.retry() == (1, 0)
+        lost, again = seen.of("/reports")
+        assert lost == again and again[0] is None
+
+
+def test_the_quota_is_of_tokens_signed(site: Running, tmp_path: Path) -> None:
+    seen = Seen()
+    with person(site, tmp_path / "user", seen) as client:
+        plan = client.plan("main")
+        client.collect(plan)
+        client.report(plan, plan.record(3))
+    (bearer, asked), (_, report) = seen.of("/issue")[0], seen.of("/reports")[0]
+    own = {"authorization": str(bearer)}
+
+    def issue(body: dict[str, Any]) -> tuple[int, str]:
+        return error_of(httpx.post(f"{site.url}{MAIN}/issue", json=body, headers=own))
+
+    other = {**asked, "blinded": asked["blinded"][::-1]}
+    assert issue(other) == (429, "rate_limited"), "one request in a period"
+    assert issue({**asked, "blinded": asked["blinded"] * 2}) == (422, "invalid")
+    assert issue({**asked, "period": asked["period"] + 1}) == (422, "invalid")
+
+    def send(body: dict[str, Any], **headers: str) -> httpx.Response:
+        return httpx.post(f"{site.url}{MAIN}/reports", json=body, headers=headers)
+
+    assert send(report).status_code == 200, "the same again"
+    outputs = {line["output"] for line in exported(site)} | {0, 5}
+    changed = {**report, "output": (outputs - {report["output"]}).pop()}
+    assert error_of(send(changed)) == (409, "conflict"), "a token is good for one output"
+    fresh = {**report, "id": "00000000-0000-4000-8000-000000000000"}
+    assert error_of(send(fresh)) == (422, "invalid"), "a signature is of one id"
+    proof = {**report["proof"], "period": report["proof"]["period"] - 1}
+    assert error_of(send({**report, "proof": proof})) == (422, "invalid")
+    assert error_of(send({**report, "proof": None})) == (422, "invalid")
+    assert error_of(send(report, **own)) == (403, "forbidden"), "a token would name its bearer"
+    anonymous = httpx.post(f"{site.url}{MAIN}/issue", json=asked)
+    assert error_of(anonymous) == (401, "unauthorised")
+
+
+def exported(site: Running) -> list[Any]:
+    return [json.loads(line) for line in site.admin.get(f"{MAIN}/reports").text.splitlines()]
+
+
+def test_whoever_is_revoked_collects_no_more(site: Running, tmp_path: Path) -> None:
+    with person(site, tmp_path / "user") as client:
+        plan = client.plan("main")
+        for row in site.admin.get("/v1/tokens?limit=10000").json()["tokens"]:
+            if row["role"] == "reporter":
+                site.admin.delete(f"/v1/tokens/{row['id']}")
+        with pytest.raises(ServerError, match="revoked"):
+            client.collect(plan)
+
+
+@pytest.mark.parametrize("kind", ["ball", "anchors"])
+def test_kinds_that_send_more_than_a_report_have_none(site: Running, kind: str) -> None:
+    wanted: dict[str, Any] = {"kind": kind, "name": "other", "one_use": True, "delta": 0.01}
+    if kind == "ball":
+        wanted |= {"table": {"name": "city", "version": 1}, "epsilon_1": 1.0}
+    else:
+        selection = {"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5}
+        wanted |= {"domain": "city", "outputs": [0, 5], "epsilon": 3.0, "selection": selection}
+    refused = site.admin.post("/v1/deployments", json=wanted)
+    assert error_of(refused) == (422, "invalid") and "one_use" in refused.text
+
+
+def test_a_deployment_without_them_says_so(site: Running, tmp_path: Path) -> None:
+    wanted = {"kind": "table", "name": "plain", "table": {"name": "city", "version": 1}}
+    site.admin.post("/v1/deployments", json=wanted)
+    assert error_of(httpx.get(f"{site.url}/v1/deployments/plain/issuer")) == (404, "not_found")
+    assert error_of(httpx.post(f"{site.url}/v1/deployments/plain/reports", json={})) == (
+        401,
+        "unauthorised",
+    )
+    with person(site, tmp_path / "user") as client, pytest.raises(ProtocolError, match="alone"):
+        client.collect(client.plan("plain"))
+
+
+def test_the_server_lets_old_keys_go(site: Running, tmp_path: Path) -> None:
+    httpx.get(f"{site.url}{MAIN}/issuer")
+    with Store.open(site.database) as store:
+        with store.read() as session:
+            before = list(session.scalars(select(IssuerRow.period)))
+        remove_old(store, now=now_ms() + 3 * DAY_MS)
+        with store.read() as session:
+            left = [*session.scalars(select(IssuerRow.period)), *session.scalars(select(QuotaRow))]
+    assert len(before) >= 2 and max(before) == now_ms() // DAY_MS + 1
+    assert not left
+
+
+# What a server may try
+
+
+KEY = SigningKey.generate()
+
+
+def log_of(*entries: bytes) -> Log:
+    leaves = [leaf_hash(entry) for entry in entries]
+    head = LogHead.by(KEY, size=len(leaves), root=root_of(leaves).hex(), at=time.time_ns() // 10**6)
+    return Log(head=head, leaves=[leaf.hex() for leaf in leaves])
+
+
+def test_a_key_for_one_person_is_refused() -> None:
+    """A server that signs with another key for each person would know every report again."""
+    mine, theirs = (Issuer(period=7, modulus=to_block(number)) for number in (35, 77))
+    period = signed_bytes("issuer", "main", "7")
+    of_mine, of_theirs = (signed_bytes("issuer", "main", "7", i.modulus) for i in (mine, theirs))
+    log_of(b"other", period, of_mine).check_issuer("main", mine)
+    with pytest.raises(SignatureError, match="made for you alone"):
+        log_of(period, of_mine).check_issuer("main", theirs)
+    for both in (
+        log_of(period, of_mine, of_theirs),
+        log_of(period, of_mine, period, of_theirs),
+        log_of(of_theirs, period, of_mine),
+    ):
+        with pytest.raises(SignatureError, match="not the only one"):
+            both.check_issuer("main", theirs)
+
+
+def test_a_key_of_another_period_is_refused(site: Running, tmp_path: Path) -> None:
+    late = Client(site.url, None, tmp_path / "late", LIMITS, clock=lambda: time.time() + 2 * 86_400)
+    with late, pytest.raises(ProtocolError, match="another period"):
+        late.collect(late.plan("main"))
