@@ -23,10 +23,16 @@ from panda_mdp.meaning.words import (
     word_lines,
 )
 from panda_mdp.methods.adjust import remap
+from panda_mdp.methods.certify import Budget
 from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.planar_laplace import planar_laplace
-from panda_mdp.methods.second.dominate import RADII, dominate
+from panda_mdp.methods.second.dominate import (
+    RADII,
+    check_references,
+    least_factor,
+    measures_of,
+)
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, Table
 
@@ -218,30 +224,46 @@ def least_epsilon(
     radii: Sequence[float] = RADII,
     time_limit: float | None = None,
 ) -> tuple[Mechanism, float]:
-    """The table of `dominate` at the least epsilon at which one is found that beats `references` by
-    every measure, to 2 %; and the largest epsilon at which it is proved that none does, or 0.
+    """The table at the least epsilon at which one is found that beats `references` by every measure
+    of `dominate`, to 2 %; and the largest epsilon at which it is proved that none does, or 0.
 
-    What is private at an epsilon is so at a larger one, so the least lies between the two.
-    `time_limit` is that of each table.
+    What is private at an epsilon is so at a larger one, so the least lies between the two. It is
+    looked for from the problem's epsilon; `time_limit` is that of each table, and one that is not
+    found in time counts as none.
     """
-    found: list[Mechanism] = []
+    others = [references] if isinstance(references, Table) else list(references)
+    check_references(problem, others)
+    measures, budget = measures_of(problem, others, radii), Budget(GAP / 4, time_limit)
+    found: dict[float, Mechanism] = {}
     refuted = [0.0]
 
-    def holds(at: Problem) -> bool:
+    def holds(epsilon: float) -> bool:
         try:
-            table = dominate(at, references, radii=radii, gap=GAP / 4, time_limit=time_limit)
+            at = problem.with_epsilon(epsilon)
+            table = least_factor(at, others, measures, budget, decide=True)
             told = table.details["dominates"]
             proved = told["bound"] > 1
         except InfeasibleError as error:
             told, proved = {"holds": False}, error.value > error.limit
         if told["holds"]:
-            found.append(table)
+            found[epsilon] = table
         elif proved:
-            refuted.append(at.epsilon)
+            refuted.append(epsilon)
         return bool(told["holds"])
 
-    _bisect(problem, "loss", holds)
-    return found[-1], max(refuted)
+    epsilon = last = problem.epsilon
+    factor = 0.5 if holds(epsilon) else 2.0
+    for _ in range(STEPS):
+        last, epsilon = epsilon, factor * epsilon
+        if holds(epsilon) == (factor > 1):
+            break
+    if not found:
+        raise MethodError(
+            f"no table is found that beats the references, up to {epsilon:.4g} "
+            f"{per(problem.domain.unit)}; give each more time, or larger radii"
+        )
+    _halved(min(found), last if factor > 1 else epsilon, holds)
+    return found[min(found)], max(refuted)
 
 
 def _best(problem: Problem) -> Mechanism:
@@ -290,11 +312,16 @@ def _bisect(
         )
     if meets(outside):
         return outside
+    return _halved(inside, outside, meets)
+
+
+def _halved(inside: float, outside: float, holds: Callable[[float], bool]) -> float:
+    """The end of the epsilons at which something holds, which lies between the two."""
     for _ in range(STEPS):
-        middle = float(np.sqrt(inside * outside))
-        inside, outside = (middle, outside) if meets(middle) else (inside, middle)
         if abs(np.log(outside / inside)) < CLOSE:
             break
+        middle = float(np.sqrt(inside * outside))
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
     return inside
 
 

@@ -92,8 +92,8 @@ class Combined(Forms):
     looks: int = 0
     work = 1.0
     relative = True
-    # The loss follows the price of all measures together closely.
-    least_step = 0.01
+    # The loss follows the price of all measures together closely, and the rates go on moving.
+    least_step, faster = 0.01, 1.2
 
     @classmethod
     def about(
@@ -103,7 +103,8 @@ class Combined(Forms):
         references = np.array([measure.reference for measure in measures])
         parts = (*(m.gain for m in measures), Guesses.around(problem, table))
         rates = np.append(1 / (references * len(references)), 0.0)
-        return cls(2.0 + len(parts), None, problem, tuple(measures), parts, rates, least_error)
+        stiffness, kept = 2.0 + len(parts), tuple(measures)
+        return cls(stiffness, None, problem, kept, parts, rates, least_error)
 
     @property
     def offset(self) -> float:
@@ -161,7 +162,7 @@ class Combined(Forms):
 
     def value(self, table: FloatArray) -> float:
         """t, and what is missing of the error many times."""
-        missing = 1.0 - place_error(self.problem, table) / (self.least_error or math.inf)
+        missing = 1.0 + self.parts[-1].value(table) / (self.least_error or math.inf)
         return float(self.ratios(table).max()) + SHORT * max(0.0, missing)
 
     def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
@@ -221,9 +222,24 @@ def dominate(
     """
     others = [references] if isinstance(references, Table) else list(references)
     check_references(problem, others)
-    budget = Budget(gap, None if time_limit is None else time_limit / 2)
+    measures = measures_of(problem, others, radii, districts, neighbours)
+    return least_factor(problem, others, measures, Budget(gap, time_limit), progress)
+
+
+def least_factor(
+    problem: Problem,
+    references: Sequence[Table],
+    measures: Sequence[Measure],
+    budget: Budget,
+    progress: Report | None = None,
+    decide: bool = False,
+) -> Mechanism:
+    """`dominate` with measures of any kind; to `decide`, it ends as soon as it is known whether t
+    is at most 1."""
+    half = None if budget.time_limit is None else budget.time_limit / 2
+    budget = replace(budget, time_limit=half)
     first, trade_off = first_table(problem, "cpu", replace(budget, gap=0.01), progress)
-    most = min(float(other.loss) for other in others)
+    most = min(float(other.loss) for other in references)
     if not first.loss < most:
         least = first.lower_bound or 0.0
         raise InfeasibleError(
@@ -233,10 +249,9 @@ def dominate(
             value=least,
             limit=most,
         )
-    measures = measures_of(problem, others, radii, districts, neighbours)
-    error = max(place_error(problem, other.matrix) for other in others)
+    error = max(place_error(problem, other.matrix) for other in references)
     forms = Combined.about(problem, measures, error, first.matrix)
-    limit = Limit(Objective("dominance", forms), first, most)
+    limit = Limit(Objective("dominance", forms), first, most, enough=1.0 if decide else None)
     work = max(LEAST_WORK, int(WORK * first.details.get("iterations", 0)))
     exact = problem.loss.size <= EXACT_ENTRIES
     solver = ExactLimit(limit) if exact else Descent(limit, trade_off)

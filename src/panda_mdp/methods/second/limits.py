@@ -92,12 +92,19 @@ class Limit:
     """What is limited, to how much, and a private table within that.
 
     Without `safe` the loss is limited, to a little above that of `first`, the table of least loss;
-    with it the objective is, and `safe` is a table within that.
+    with it the objective is, and `safe` is a table within that. A value of what is made least that
+    is `enough` need not be fallen below, and where it is out of reach nothing is sought.
     """
 
     def __init__(
-        self, goal: Objective, first: Mechanism, most: float, safe: FloatArray | None = None
+        self,
+        goal: Objective,
+        first: Mechanism,
+        most: float,
+        safe: FloatArray | None = None,
+        enough: float | None = None,
     ) -> None:
+        self.enough = enough
         self.goal, self.first, self.most, self.on_loss = goal, first, most, safe is None
         self.limited, self.least = self.pair(first.problem.expected_loss, goal.forms.value)
         table = first.matrix if safe is None else safe
@@ -155,8 +162,11 @@ class LimitSolver(TableSolver):
 
     def allowed(self, gap: float, bound: float) -> float:
         """A share of the loss, or of what the objective can gain at all."""
-        share = self.limit.on_loss and not self.goal.forms.relative
-        return gap * (self.limit.inside.least - bound if share else bound)
+        limit, share = self.limit, self.limit.on_loss and not self.goal.forms.relative
+        room = gap * (limit.inside.least - bound if share else bound)
+        if limit.enough is None:
+            return room
+        return max(room, limit.enough - bound) if bound <= limit.enough else math.inf
 
     def certified(self, candidate: Any, standing: Standing) -> Mechanism:
         """A table, or one within the limit and one beyond it, repaired over all pairs and mixed, as
@@ -394,12 +404,14 @@ class Descent(LimitSolver):
         moved = max(share / self._aim, FAINTEST)
         self.solver.follow()
         self._rested += 1
-        step, least = -math.log(moved) / self._power, self.goal.forms.least_step
-        if min(abs(step), self._farthest) <= least or self._rested < self._rest:
+        forms, step = self.goal.forms, -math.log(moved) / self._power
+        reach = forms.faster * self._farthest
+        if min(abs(step), reach) <= forms.least_step or self._rested < self._rest:
             return
         self._rested = 0
         if step * self._last_step < 0:
-            self._farthest = max(0.5 * abs(self._last_step), least)
+            reach = 0.5 * abs(self._last_step)
+        self._farthest = min(max(reach, forms.least_step), FARTHEST)
         self._last_step = min(max(step, -self._farthest), self._farthest)
         self._aim_at(self.price * math.exp(self._last_step))
 

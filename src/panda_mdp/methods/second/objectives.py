@@ -23,6 +23,7 @@ from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.guesses import (
+    AT_REST,
     Blocks,
     as_guesses,
     best_guesses,
@@ -44,6 +45,8 @@ STORED = 2e-7
 """More than storing a distance in float32 and summing in float64 can err, relatively."""
 NEARER = 1e-4
 """Relative: guesses that are better by less than this are no new ones."""
+ON_THE_WAY = 1e-6
+"""Precision of medians while a table is looked for; what is said of it at the end has all."""
 LARGEST = 1 << 25
 """Distances between records that are held; of more records they are computed at every look."""
 LARGEST_GAIN = 40_000_000
@@ -66,6 +69,9 @@ class Forms(ABC):
     """Whether the value is a share already, of which a gap is one."""
     least_step = 0.1
     """In logarithms: prices are not moved by less."""
+    faster = 1.0
+    """By which the longest step of a price grows while it goes one way; where it does not, a price
+    that has turned often enough stays where it is."""
     price_factor = 6.0
     """The price at which a slack is used up, near enough to begin with: so many slacks of loss for
     all that the objective could fall."""
@@ -297,13 +303,13 @@ class Guesses(Forms):
         return steep * 1.01
 
     def value(self, table: FloatArray) -> float:
-        return -place_error(self.problem, table, self.blocks)
+        return -place_error(self.problem, table, self.blocks, ON_THE_WAY)
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Guesses:
         """The best guesses of `table` (in `order`) take the places of the least used ones, and
         their weights, so that sums stay 1."""
         columns = (self.problem.prior[self.order, None] * table)[np.argsort(self.order)]
-        best, off = best_guesses(self.problem.domain, columns, self.blocks)
+        best, off = best_guesses(self.problem.domain, columns, self.blocks, NEARER)
         missing = np.flatnonzero(off * (1 + NEARER) < -self.forward(table).max(axis=0))
         if len(missing) == 0:
             return self
@@ -313,9 +319,15 @@ class Guesses(Forms):
         return replace(self, coefficients=coefficients)
 
 
-def place_error(problem: Problem, table: FloatArray, blocks: Blocks | None = None) -> float:
+def place_error(
+    problem: Problem,
+    table: FloatArray,
+    blocks: Blocks | None = None,
+    at_rest: float = AT_REST,
+) -> float:
     """How far off the best guess of the place is, wherever it lies."""
-    return float(best_guesses(problem.domain, problem.prior[:, None] * table, blocks)[1].sum())
+    columns = problem.prior[:, None] * table
+    return float(best_guesses(problem.domain, columns, blocks, at_rest)[1].sum())
 
 
 def _costs(problem: Problem, guesses: npt.NDArray[Any], order: IntArray) -> Float32Array:
