@@ -19,6 +19,7 @@ from panda_mdp.compute.jax.device import make_mesh
 from panda_mdp.compute.rate import (
     ARITHMETIC_ERROR,
     LOG_ERROR,
+    cuts,
     floored_rate,
     host_rate,
     largest_rate,
@@ -68,6 +69,25 @@ def test_passes_over_far_tiles_and_still_finds_the_worst(compiled):
     logs = np.round(-0.5 * domain.distances(None, [0, 200, 500]), 6)
     value, *pair = host_rate(domain, logs, integers(logs), compiled=compiled)
     best, expected = brute_force(domain, logs)
+    assert value == pytest.approx(best, rel=1e-13)
+    assert set(pair) == expected
+
+
+@pytest.mark.parametrize("compiled", HOSTS)
+def test_tiles_as_far_as_a_rate_could_reach_are_looked_at(compiled):
+    """Two clusters whose rows differ by the whole span, and within each a rate nearly as large: the
+    pair lies farther apart than half of what that rate leaves open."""
+    rng = np.random.default_rng(6)
+    places = 0.05 * rng.random((128, 2)) + np.repeat([[0.0, 0.0], [10.0, 0.0]], 64, axis=0)
+    domain = Domain.from_vectors(places)
+    logs = np.repeat([[0.0], [1.0]], 64, axis=0)
+    nearest = np.delete(domain.distances([3])[0], 3).min()
+    logs[3] = 0.08 * nearest
+    best, expected = brute_force(domain, logs)
+    i, j = sorted(expected)
+    assert i < 64 <= j
+    weights = np.round(logs * 1e12).astype(np.int64)
+    value, *pair = host_rate(domain, logs, weights, compiled=compiled)
     assert value == pytest.approx(best, rel=1e-13)
     assert set(pair) == expected
 
@@ -158,6 +178,21 @@ def test_a_closure_is_kept_for_the_next_audit():
 
 
 # Rows over a floor.
+
+
+def test_outputs_in_any_number_of_groups_are_all_looked_at():
+    """However few groups are held at a time."""
+    domain = random_domain("euclidean", 110, seed=2)
+    rows = sparse_rows(domain, 100, 3, 0.5)
+    whole = np.asarray(rows)
+    for entries in (1, 500, 1 << 19):
+        seen = np.full(whole.shape, -1)
+        for cut, weights in cuts(domain, rows, entries):
+            for group, record, row in zip(cut.group, cut.record, weights, strict=True):
+                columns = cut.columns[group]
+                seen[record, columns[columns >= 0]] = row[columns >= 0]
+        stored = whole != rows.floor
+        assert np.array_equal(seen[stored], whole[stored])
 
 
 @pytest.mark.parametrize("machine", ["numba", "jax"])

@@ -251,10 +251,13 @@ def test_what_cannot_be_asked():
     plain = pm.Domain.from_points([41.9, 41.91, 41.92], [12.5, 12.5, 12.5])
     with pytest.raises(MethodError, match="from_area"):
         pm.optimal_everywhere(pm.Problem(plain, [0], pm.distance_loss(plain, [0]), 1.0))
-    rim = np.zeros(problem.size)
-    rim[0] = 1.0
-    with pytest.raises(MethodError, match="rim"):
-        pm.optimal_everywhere(replace(problem, prior=rim))
+    mesh = problem.domain.mesh
+    # Outside the area, and inside with neighbours that are not.
+    for vertex in (0, int(np.flatnonzero(mesh.covered & ~mesh.interior)[0])):
+        rim = np.zeros(problem.size)
+        rim[vertex] = 1.0
+        with pytest.raises(MethodError, match="rim"):
+            pm.optimal_everywhere(replace(problem, prior=rim))
 
 
 def test_vertices_beyond_a_slanted_rim_are_private_too():

@@ -130,6 +130,27 @@ def test_finer_meshes_lose_less_and_never_less_than_the_bound(asked):
     assert bound >= 0.85 * losses[2]
 
 
+def test_a_bound_that_is_far_from_proved_is_below_the_optimum(asked):
+    """What a solver holds proved counts, and not what its table loses."""
+    problem, _ = asked
+    mesh = problem.domain.mesh
+    exact = pm.solve_lp(lower_problem(problem, mesh), "all").loss
+    for gap in (0.5, 0.1):
+        assert lower_bound(problem, mesh, Budget(gap), "cpu") <= exact * (1 + 1e-7)
+
+
+def test_people_around_one_vertex_cost_no_more_than_a_table_that_ignores_them():
+    """All people within a hat whose middle alone is dear: on average they pay less."""
+    problem = question(nats=0.4)
+    mesh = problem.domain.mesh
+    middle = int(np.flatnonzero(mesh.interior)[0])
+    dear = np.zeros((problem.size, 1))
+    dear[middle] = 1.0
+    alone = pm.Problem(problem.domain, pm.Outputs.labels(["x"]), dear, 2.0, prior=dear[:, 0])
+    # The loss of the one row there is, by quadrature of the hat's square.
+    assert 0 < bound_of(alone) <= least_loss(alone, 1) < 0.51
+
+
 def test_a_bound_that_forgets_how_loss_and_table_vary_together_would_be_seen(asked):
     problem, losses = asked
     wrong = lower_problem(problem, problem.domain.mesh, (-0.2, -0.05))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
-from panda_mdp.space.guesses import held_sets, metric_distances, refined_medians
+from panda_mdp.space.guesses import best_records, held_sets, metric_distances, refined_medians
 from panda_mdp.space.guesses import largest_sets as without_parts
 
 KM = 1 / 111.195
@@ -54,6 +54,19 @@ def test_the_sets_are_those_of_all_circles(kind, radius):
     found = without_parts(held_sets(domain, radius))
     sets = {frozenset(np.flatnonzero(row).tolist()) for row in found.toarray()}
     assert sets == largest_sets(points, radius)
+
+
+def test_the_best_record_is_the_same_however_distances_are_cut():
+    rng = np.random.default_rng(4)
+    domain = pm.Domain.from_vectors(rng.normal(size=(9, 3)))
+    columns, apart = rng.random((9, 5)), domain.distances()
+    parts = [slice(0, 2), slice(2, 7), slice(7, 9)]
+    for radius in (None, float(np.median(apart))):
+        cost = (apart if radius is None else -1.0 * (apart <= radius)) @ columns
+        blocks = [(part, apart[part]) for part in parts]
+        least, best = best_records(domain, columns, (radius,), blocks)
+        assert least[0] == pytest.approx(cost.min(axis=0))
+        assert best[0].tolist() == cost.argmin(axis=0).tolist()
 
 
 def test_records_on_the_circle_are_inside():

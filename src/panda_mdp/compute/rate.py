@@ -73,7 +73,9 @@ def _by_record(domain: Domain, worst: Worst) -> Worst:
     return (value, i, j) if value > 0 else (0.0, 0, 1)
 
 
-def cuts(domain: Domain, rows: FlooredRows) -> Iterator[tuple[Cut, IntArray]]:
+def cuts(
+    domain: Domain, rows: FlooredRows, entries: int = CHUNK_ENTRIES
+) -> Iterator[tuple[Cut, IntArray]]:
     """All outputs in groups of `WIDTH` that the same records use, a few groups at a time, and the
     weights of their nodes; the last group is filled up with columns of nothing."""
     (size, outputs), column, value = rows.shape, rows.columns, rows.values
@@ -89,7 +91,7 @@ def cuts(domain: Domain, rows: FlooredRows) -> Iterator[tuple[Cut, IntArray]]:
     group, k = np.divmod(np.argsort(order)[column], WIDTH)
     along = np.argsort(group, kind="stable")
     begin = np.searchsorted(group[along], np.arange(len(columns) + 1))
-    few = max(1, CHUNK_ENTRIES * len(columns) // max(1, rows.stored))
+    few = max(1, entries * len(columns) // max(1, rows.stored))
     for first in range(0, len(columns), few):
         some = columns[first : first + few]
         here = along[begin[first] : begin[first + len(some)]]

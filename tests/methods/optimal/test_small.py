@@ -113,6 +113,16 @@ def test_a_time_limit_and_an_interrupt_are_no_warnings():
     assert ended.audit.holds
 
 
+@pytest.mark.parametrize("seconds", [1e-6, 1e-3])
+def test_what_highs_has_when_time_is_over_may_be_nothing(seconds):
+    """By a clock that stands still only HiGHS knows that its time is over."""
+    problem = displacement_problem(random_domain("haversine", 40), np.arange(20), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = certify(SmallLp(problem), Budget(1e-6, seconds, clock=lambda: 0.0)).mechanism()
+    assert made.audit.holds and made.lower_bound <= made.loss
+
+
 def test_what_is_small():
     assert is_small(displacement_problem(random_domain("euclidean", 25), np.arange(25), 1.0))
     assert not is_small(displacement_problem(random_domain("euclidean", 65), [0], 1.0))

@@ -136,7 +136,9 @@ class SmallLp(TableSolver):
             ).solve(standing.left())
             self.iterations += answer.iterations
             if answer.primal is not None and answer.prices is not None:
-                self._table = np.maximum(answer.primal.reshape(most.shape), 0.0) * most
+                table = np.maximum(answer.primal.reshape(most.shape), 0.0) * most
+                # What HiGHS has when time is over may be nothing at all.
+                self._table = table if table.any(axis=1).all() else None
                 prices = room * answer.prices[size:] * factors
                 self._multipliers = multipliers(prices, exponent, outputs)
                 return
