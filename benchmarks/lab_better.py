@@ -1,6 +1,6 @@
 """Better than today's approximate location by every measure at once, and from which epsilon on.
 
-    python benchmarks/lab_better.py ../shared/data/{rome,london,nyc}.npz --out docs/images/lab-better.png
+    python benchmarks/lab_better.py rome.npz london.npz nyc.npz --out docs/images/lab-better.png
 
 Some places in the middle of each city, every one of them an output, displacement as the loss. The
 tables beside each other have the mean displacement of Android's grid: planar Laplace with a remap

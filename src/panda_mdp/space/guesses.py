@@ -195,10 +195,10 @@ def refined_medians(
         cost[part] = (own * metric_distances(metric, best)).sum(axis=0)
         # From the mean: steps do not leave a record. What nobody reports weighs nothing.
         pull = np.where(own.sum(axis=0) > 0, own, 1.0)
-        before, at = np.inf, None
+        before, at = np.inf, (pull.T @ points) / pull.sum(axis=0)[:, None]
         for _ in range(STEPS):
             to = (pull.T @ points) / pull.sum(axis=0)[:, None]
-            at = to if at is None else to + LONGER * (to - at)
+            at = to + LONGER * (to - at)
             if isinstance(metric, Haversine):
                 at *= EARTH_RADIUS_KM / np.sqrt((at**2).sum(axis=1, keepdims=True))
             apart = np.maximum(_straight(points, at), NO_NEARER)

@@ -309,7 +309,7 @@ class Guesses(Forms):
         """The best guesses of `table` (in `order`) take the places of the least used ones, and
         their weights, so that sums stay 1."""
         columns = (self.problem.prior[self.order, None] * table)[np.argsort(self.order)]
-        best, off = best_guesses(self.problem.domain, columns, self.blocks, NEARER)
+        best, off = best_guesses(self.problem.domain, columns, self.blocks, ON_THE_WAY)
         missing = np.flatnonzero(off * (1 + NEARER) < -self.forward(table).max(axis=0))
         if len(missing) == 0:
             return self
