@@ -8,8 +8,9 @@ from helpers import KINDS, domains, is_private, random_domain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from panda_mdp import Domain
+from panda_mdp import Domain, synthetic_city
 from panda_mdp.compute.closure import FLOOR, Closure
+from panda_mdp.compute.links import closure_of
 from panda_mdp.privacy.repair import (
     MARGIN,
     TIGHTENING,
@@ -102,6 +103,20 @@ def test_a_common_row_is_the_last_resort():
     repaired = repair(Closure(domain), tables(40, 6), 1.0, tuning=once)
     assert 0 < repaired.common_share < 1
     assert is_private(domain, repaired.matrix, 1.0)
+
+
+def test_rough_tables_along_streets_are_closed_at_the_first_attempt():
+    """Closing only a few streets around a bad one left it as bad, until epsilon was cut for all."""
+    city = synthetic_city(1200, seed=5)
+    domain = city.road_domain()
+    z = np.exp(-4.0 * domain.distances(None, np.arange(0, 1200, 30)))
+    z *= np.exp(np.random.default_rng(2).normal(size=z.shape))
+    z /= z.sum(axis=1, keepdims=True)
+    closure = closure_of(domain)
+    repaired = repair(closure, z, 5.0)
+    assert (repaired.common_share, repaired.tightening) == (0.0, TIGHTENING)
+    assert closure.rate(repaired.matrix[closure.order]) <= 5.0
+    assert np.abs(repaired.matrix - z).sum(axis=1).mean() < 0.45
 
 
 def test_estimate_is_near_what_the_repair_ends_with():

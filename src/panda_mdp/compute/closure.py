@@ -76,9 +76,11 @@ class Closure:
     """Closes tables over all pairs of one domain, of dense ones or of those on a cut."""
 
     patience: int = 8
-    """Rounds in a row that need not bring the excess below 0.9 of the least one so far."""
+    """Rounds in which the excess need not fall by a tenth."""
     on_host: bool = True
     """Whether tables are NumPy's."""
+    near_first: bool = True
+    """Whether near pairs, or some rows, cost far less to close than all pairs of all rows."""
     centres_near: bool = False
     """Whether near pairs that do not come to rest from above are closed from both sides before all
     pairs are. Where rows remember their sources all pairs cost less."""

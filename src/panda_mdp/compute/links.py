@@ -8,6 +8,8 @@ is compared with. It costs edges times outputs whenever rows are raised, which i
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.compute.backend import default_backend
-from panda_mdp.compute.closure import AROUND, Closure, ClosureTuning
+from panda_mdp.compute.closure import Closure, ClosureTuning
 from panda_mdp.compute.cut import Cut, Links
 from panda_mdp.space.domain import Domain
 
@@ -34,6 +36,7 @@ class LinkClosure(Closure):
     """Closes along the pairs that imply all others."""
 
     rest = 0.0
+    near_first = False
 
     @cached_property
     def near(self) -> tuple[IntArray, FloatArray]:
@@ -57,10 +60,7 @@ class LinkClosure(Closure):
     ) -> FloatArray:
         cut = self._cut_for(z)
         out = z.copy()
-        raise_along(out, _links(cut), epsilon)
-        if active is not None:
-            still = ~active[cut.position]
-            out[still] = z[still]
+        raise_along(out, _links(cut), epsilon, None if active is None else active[cut.position])
         return out
 
     def _lists_sources(self, z: FloatArray) -> bool:
@@ -73,11 +73,20 @@ class LinkClosure(Closure):
         raise_along(whole, self._whole, epsilon)
         return np.ascontiguousarray(whole.T > 1)
 
-    def _around(self, chosen: BoolArray) -> BoolArray:
-        links = self._whole
-        for _ in range(AROUND):
-            chosen = chosen | np.logical_or.reduceat(chosen[links.others], links.starts[:-1])
-        return chosen
+    def centred_rounds(
+        self,
+        z: FloatArray,
+        epsilon: float,
+        nats: float = np.inf,
+        sums: FloatArray | None = None,
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """All rows closed from below, then from above, in turn: what one side forces a row to, the
+        other leaves to its neighbours. Each costs half of what both at once do, and less is left
+        after it."""
+        for below in itertools.cycle((True, False)):
+            closed = 1 / self.close(1 / z, epsilon) if below else self.close(z, epsilon)
+            z, sums, _ = self.scaled(closed)
+            yield z, sums
 
     def _excesses(self, sums: FloatArray) -> FloatArray:
         links, logs = self._whole, np.log(sums)
@@ -98,26 +107,36 @@ def _links(cut: Cut) -> Links:
     return links
 
 
-def raise_along(z: FloatArray, links: Links, epsilon: float) -> None:
-    """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes."""
-    factors = np.exp(-epsilon * links.lengths)
+def raise_along(
+    z: FloatArray, links: Links, epsilon: float, active: BoolArray | None = None
+) -> None:
+    """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes, for the
+    active nodes i."""
+    lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
     backend = default_backend()
     if backend == "numba":
         from panda_mdp.compute.numba.links import relax
 
-        relax(z, links.starts, links.others, factors)
+        # There a node raises its others, here it is raised by them.
+        relax(z, links.starts, links.others, _where(active, links.others, lent))
         return
+    lent = _where(active, links.firsts, lent)
     widest = int(np.diff(links.starts).max(initial=0))
-    if backend == "jax" and widest * len(z) <= SPARE * len(factors):
+    if backend == "jax" and widest * len(z) <= SPARE * len(lent):
         from panda_mdp.compute.jax.device import relax_rows
 
-        z[:] = relax_rows(z, links.starts, links.others, factors)
+        z[:] = relax_rows(z, links.starts, links.others, lent)
         return
-    inside = links.others >= 0
-    first, other, lent = links.firsts[inside], links.others[inside], factors[inside, None]
+    inside = lent > 0
+    first, other, lent = links.firsts[inside], links.others[inside], lent[inside, None]
     node, begin = np.unique(first, return_index=True)
     changed = len(node) > 0
     while changed:
         above = np.maximum.reduceat(lent * z[other], begin, axis=0)
         changed = bool((above > z[node]).any())
         z[node] = np.maximum(z[node], above)
+
+
+def _where(active: BoolArray | None, raised: IntArray, lent: FloatArray) -> FloatArray:
+    """What links lend to active nodes, and 0 to others."""
+    return lent if active is None else np.where(active[raised], lent, 0.0)

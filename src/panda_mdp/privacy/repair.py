@@ -79,7 +79,8 @@ def estimated_loss(
     taken for that of its neighbours.
     """
     z = closure.start(matrix, floor)
-    if len(matrix) < tuning.sampled_records or not isinstance(z, np.ndarray):
+    few = len(matrix) < tuning.sampled_records or not closure.near_first
+    if few or not isinstance(z, np.ndarray):
         after, _ = next(closure.rounds(z, epsilon, NEAR_NATS))
         return closure.expected(after, cost)
     some = np.arange(0, len(z), tuning.sampled)
@@ -137,7 +138,7 @@ def close_until_private(
         within = epsilon * (1 - tightening)
         allowed = epsilon * max(tightening - closure.rest, 0.5 * tightening)
         # Near pairs cost little, and leave next to nothing to be done over all.
-        for nats in (NEAR_NATS, np.inf):
+        for nats in (NEAR_NATS, np.inf) if closure.near_first else (np.inf,):
             rounds = closure.rounds(z, within, nats)
             z, sums, count, done = run_rounds(closure, rounds, tuning.rounds, allowed)
             total += count
@@ -170,8 +171,9 @@ def run_rounds(
         excess = closure.excess(sums)
         if excess <= allowed:
             return z, sums, count, True
-        idle = 0 if excess < 0.9 * least else idle + 1
-        least = min(least, excess)
+        idle += 1
+        if excess < 0.9 * least:
+            least, idle = excess, 0
         if idle >= closure.patience:
             break
     return z, sums, count, False

@@ -434,7 +434,7 @@ def relax_rows(
     neighbour = np.zeros((int(count.max(initial=0)), len(count)), dtype=np.int32)
     factor = np.zeros(neighbour.shape)
     neighbour[slot, node] = np.maximum(others, 0)
-    factor[slot, node] = np.where(others < 0, 0.0, factors)
+    factor[slot, node] = factors
     with precise():
         return np.asarray(_relaxed(z, neighbour, factor))
 

@@ -32,11 +32,11 @@ def _relax(begin, end, z, starts, others, factors):
             queued[node] = False
             source = z[node, left:right]
             for e in range(starts[node], starts[node + 1]):
-                other = others[e]
-                if other < 0:
-                    continue
-                row = z[other, left:right]
                 factor = factors[e]
+                if factor == 0.0:
+                    continue
+                other = others[e]
+                row = z[other, left:right]
                 lacking = 0
                 for y in range(len(row)):
                     lacking += factor * source[y] > row[y]
@@ -53,5 +53,6 @@ def _relax(begin, end, z, starts, others, factors):
 
 def relax(z: FloatArray, starts: IntArray, others: IntArray, factors: FloatArray) -> None:
     """z_i <- max(z_i, factor z_j) along the links of nodes until nothing changes, in place; rows
-    that were raised raise their neighbours, first come, first served."""
+    that were raised raise their neighbours, first come, first served. A link of factor 0 is none.
+    """
     in_parts(_relax, -(-z.shape[1] // WIDTH), z, starts, others, factors)
