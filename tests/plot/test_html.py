@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from outside import left_out
 
-from panda_mdp import City, Mechanism, Problem, exponential, synthetic_city, travel_loss
+from panda_mdp import City, Mechanism, Problem, attack, exponential, synthetic_city, travel_loss
 from panda_mdp.errors import InvalidInputError
+from panda_mdp.methods.references import android_grid
 from panda_mdp.plot import expected_losses, local_epsilons, write_map
 from panda_mdp.plot.html import map_data
 
@@ -38,10 +39,11 @@ def unpack(text: str, kind: str) -> np.ndarray:
 def test_data_are_those_of_the_table(city: City, mechanism: Mechanism) -> None:
     data = map_data(city, mechanism)
     records = data["records"]
-    shares = unpack(records["shares"], "<u2").reshape(120, 12) / 65535
+    (first,) = records["tables"]
+    shares = unpack(first["shares"], "<u2").reshape(120, 12) / 65535
     np.testing.assert_allclose(shares, mechanism.matrix, atol=1e-5)
     np.testing.assert_allclose(
-        unpack(records["losses"], "<f4"), expected_losses(mechanism), rtol=1e-6
+        unpack(first["losses"], "<f4"), expected_losses(mechanism), rtol=1e-6
     )
     np.testing.assert_allclose(
         unpack(records["epsilons"], "<f4"), local_epsilons(mechanism), rtol=1e-6
@@ -61,6 +63,29 @@ def test_page_needs_nothing_else(city: City, mechanism: Mechanism, tmp_path: Pat
     assert "A &amp; &lt;b&gt;" in page and "__DATA__" not in page
     payload = re.search(r"const data = (\{.*\});\n", page)
     assert payload is not None and json.loads(payload[1])["records"]["count"] == 120
+
+
+def test_a_card_says_what_two_tables_tell(city: City, tmp_path: Path) -> None:
+    """A phone's grid, whose cells are no records, beside a table over the same places."""
+    domain = city.domain(120)
+    problem = Problem(domain, np.arange(120), domain.distances(), 2.0)
+    ours, theirs = exponential(problem), android_grid(problem)
+    tables = map_data(None, ours, theirs)["records"]["tables"]
+    for told, table in zip(tables, (ours, theirs), strict=True):
+        count = table.problem.outputs_count
+        assert len(unpack(told["places"], "<f4")) == 2 * count
+        shares = unpack(told["shares"], "<u2").reshape(120, count) / 65535
+        np.testing.assert_allclose(shares, table.matrix, atol=1e-5)
+        seen = attack(table, radii=(0.2,))
+        np.testing.assert_allclose(unpack(told["off"], "<f4"), seen.error_by_record, rtol=1e-6)
+        near = unpack(told["near"], "<f4")
+        assert float(near.mean()) == pytest.approx(seen.located[0.2], rel=1e-5)
+    assert [told["guarantee"] for told in tables] == [True, False]
+    page = write_map(tmp_path / "card.html", city=city, table=ours, against=theirs).read_text()
+    assert "default-src 'none'" in page and "Android's grid" in page
+    fewer = exponential(Problem(city.domain(60), [0, 1], city.domain(60).distances()[:, :2], 2.0))
+    with pytest.raises(InvalidInputError, match="the other table has other records"):
+        map_data(None, ours, fewer)
 
 
 def test_names_cannot_break_out(tmp_path: Path) -> None:

@@ -358,28 +358,35 @@ def draw_map(
     city: Path | None = None,
     record: int | None = None,
     zones: Path | None = None,
+    against: Reference | None = None,
 ) -> None:
     """Draw a table on a map: expected losses, or where one record is reported.
 
-    A page (.html) shows any record that is clicked.
+    A page (.html) shows any record that is clicked; with --against it is a card for whoever lives
+    there: what each of the two tables tells of that place.
 
     Options:
         out FILE: Target: .html, .png, .svg, .pdf.
         city MAP: Draw its streets below.
         record INDEX: Draw the reports of this record, not all losses.
         zones FILE: Draw the zones that the records are.
+        against NAME: On a page: show beside it what this gives away.
     """
     from panda_mdp.city.maps import load_city
     from panda_mdp.city.places import load_places
+    from panda_mdp.methods.references import REFERENCES
     from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
     from panda_mdp.table.decode import load_mechanism
 
+    page = out.suffix.lower() in (".html", ".htm")
+    require(page or against is None, "a card is a page; give a target that ends in .html", "--out")
     with working("drawing"):
         mechanism = load_mechanism(table)
         streets = None if city is None else load_city(city)
         areas = None if zones is None else load_places(zones)
-        if out.suffix.lower() in (".html", ".htm"):
-            write_map(out, city=streets, table=mechanism)
+        if page:
+            reference = None if against is None else REFERENCES[against](mechanism.problem)
+            write_map(out, city=streets, table=mechanism, against=reference)
         elif record is None:
             save_figure(draw_expected_loss(mechanism, city=streets, zones=areas), out)
         else:

@@ -137,9 +137,8 @@ class Attack(RebuiltOnCopy):
     located: Mapping[float, float]
     """For each radius, how often the best guess lies within it of the record, wherever it lies."""
     prior_located: Mapping[float, float]
-    most_located: Mapping[float, float]
-    """For each radius, how often that guess lies within it of the record of which that is so most
-    often: what the attacker who minds the average gains where it gains most."""
+    located_by_record: Mapping[float, FloatArray]
+    """For each radius, how often that guess lies within it of each record, (K,)."""
     min_entropy_leakage: float
     """Bits."""
     shannon_leakage: float
@@ -172,10 +171,17 @@ class Attack(RebuiltOnCopy):
         """How often the record that is guessed best is guessed right."""
         return float(self.hit_by_record.max())
 
+    @property
+    def most_located(self) -> dict[float, float]:
+        """For each radius, how often the guess lies within it of the record of which that is so
+        most often: what who minds the average gains where that is most."""
+        return {radius: float(each.max()) for radius, each in self.located_by_record.items()}
+
     def numbers(self) -> dict[str, Any]:
         """The numbers that are not arrays, for JSON; entropies and leakages are bits."""
-        named = ("risk", "most_hit", "least_error")
+        named = ("risk", "most_hit", "least_error", "most_located")
         told = vars(self) | {name: getattr(self, name) for name in named}
+        del told["located_by_record"]
         for name in ("located", "prior_located", "most_located"):
             told[name] = {f"{radius:g}": share for radius, share in told[name].items()}
         return {name: value for name, value in told.items() if not isinstance(value, np.ndarray)}
@@ -234,8 +240,8 @@ def attack(
         hit_by_record=frozen(hits),
         located={radius: float(found.share[:-1].sum()) for radius, found in near.items()},
         prior_located={radius: float(found.share[-1]) for radius, found in near.items()},
-        most_located={
-            radius: float(np.einsum("yx,xy->x", found.inside[:-1], matrix).max())
+        located_by_record={
+            radius: frozen(np.einsum("yx,xy->x", found.inside[:-1], matrix))
             for radius, found in near.items()
         },
         min_entropy_leakage=min_entropy_leakage(weights, matrix),

@@ -16,14 +16,15 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
+from panda_mdp.meaning.attack import attack
 from panda_mdp.plot.maps import Plane, places_of
 from panda_mdp.plot.measures import expected_losses, local_epsilons
-from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Table
 
 TABLE_ENTRIES = 4_000_000
 """The largest table that is put into a page, 8 MB of numbers."""
 METRES = 1000.0
+NEAR_KM = 0.2
 
 
 def write_map(
@@ -31,17 +32,20 @@ def write_map(
     *,
     city: City | None = None,
     table: Table | None = None,
+    against: Table | None = None,
     title: str = "",
 ) -> Path:
     """Write a map to look around in: the city, where each record goes, losses, local epsilons.
 
-    Give the city, a table, or both. The page holds the whole table (which is public), and nothing
-    that is clicked leaves it: its content policy forbids any connection.
+    Give the city, a table, or both. With `against`, another table over the same records, the page
+    is a card for whoever lives there: what each of the two reports of the place that is clicked,
+    and how near the best guess is after it. The page holds the whole tables (which are public), and
+    nothing that is clicked leaves it: its content policy forbids any connection.
     """
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise InvalidInputError(f"{target.name} does not end in .html")
-    data = map_data(city, table)
+    data = map_data(city, table, against)
     heading = title or (city.name if city is not None and city.name else "Map")
     template = resources.files("panda_mdp.plot").joinpath("map.html").read_text(encoding="utf-8")
     # A tag inside a string could end the script.
@@ -54,7 +58,10 @@ def write_map(
 
 
 def map_data(
-    city: City | None, table: Table | None, entries: int = TABLE_ENTRIES
+    city: City | None,
+    table: Table | None,
+    against: Table | None = None,
+    entries: int = TABLE_ENTRIES,
 ) -> dict[str, Any]:
     """What the page shows, as plain values; arrays are little-endian numbers in base 64.
 
@@ -78,9 +85,39 @@ def map_data(
             "ends": _packed(np.stack(city.pairs[:2], axis=1), "<u4"),
         }
     if table is not None:
-        _check_table(table.problem, entries)
+        tables = (table,) if against is None else (table, against)
+        for each in tables:
+            _check_table(each, table, entries)
         data["records"] = _records(table, METRES * plane.km(lat, lon))
+        data["records"]["tables"] = [
+            _reports(each, plane, lat, lon, against is not None) for each in tables
+        ]
     return data
+
+
+def _reports(
+    table: Table, plane: Plane, lat: FloatArray, lon: FloatArray, attacked: bool
+) -> dict[str, Any]:
+    """Where a table reports, and what the best guess makes of it."""
+    at = table.problem.reports
+    if at.records is not None:
+        lat, lon = lat[at.records], lon[at.records]
+    elif at.lat is not None and at.lon is not None:
+        lat, lon = at.lat, at.lon
+    told = {
+        "method": str(table.method),
+        "guarantee": bool(table.audit.holds),
+        "epsilon": table.problem.epsilon,
+        "places": _packed(METRES * plane.km(lat, lon), "<f4"),
+        "losses": _packed(expected_losses(table), "<f4"),
+        # Probabilities in steps of 1/65535: enough for the eye.
+        "shares": _packed(np.rint(table.matrix * 65535), "<u2"),
+    }
+    if attacked:
+        seen = attack(table, radii=(NEAR_KM,))
+        told["off"] = _packed(seen.error_by_record, "<f4")
+        told["near"] = _packed(seen.located_by_record[NEAR_KM], "<f4")
+    return told
 
 
 def _records(table: Table, places: FloatArray) -> dict[str, Any]:
@@ -88,7 +125,6 @@ def _records(table: Table, places: FloatArray) -> dict[str, Any]:
     epsilons = local_epsilons(table)
     return {
         "count": problem.size,
-        "outputs": problem.outputs.tolist(),
         "method": str(table.method),
         "guarantee": bool(table.audit.holds),
         "epsilon": problem.epsilon,
@@ -97,10 +133,7 @@ def _records(table: Table, places: FloatArray) -> dict[str, Any]:
         "loss": table.loss,
         "loss_unit": problem.loss_unit,
         "places": _packed(places, "<f4"),
-        "losses": _packed(expected_losses(table), "<f4"),
         "epsilons": _packed(np.where(np.isfinite(epsilons), epsilons, -1.0), "<f4"),
-        # Probabilities in steps of 1/65535: enough for the eye.
-        "shares": _packed(np.rint(table.matrix * 65535), "<u2"),
     }
 
 
@@ -108,13 +141,18 @@ def _packed(values: Any, kind: str) -> str:
     return base64.b64encode(np.ascontiguousarray(values).astype(kind).tobytes()).decode("ascii")
 
 
-def _check_table(problem: Problem, entries: int) -> None:
+def _check_table(table: Table, first: Table, entries: int) -> None:
+    problem = table.problem
     if problem.size * problem.outputs_count > entries:
         raise InvalidInputError(
             f"the table has {problem.size:,} x {problem.outputs_count:,} entries; a page holds at "
             f"most {entries:,}: draw a sample of the records, or use draw_record"
         )
-    if problem.reports.records is None:
+    if problem.reports.kind == "labels":
         raise InvalidInputError(
-            "the interactive map shows outputs that are records; draw_record shows any places"
+            "these outputs are labels and have no places to show; use Outputs.at(lat, lon)"
+        )
+    if problem.domain.fingerprint != first.problem.domain.fingerprint:
+        raise InvalidInputError(
+            "the other table has other records; make it over the domain of the first"
         )

@@ -160,10 +160,15 @@ class Combined(Forms):
         """Every measure in shares of the references'."""
         return np.array([m.gain.value(table) / m.reference for m in self.measures])
 
+    def _missing(self, table: FloatArray) -> float:
+        return max(0.0, 1.0 + self.parts[-1].value(table) / (self.least_error or math.inf))
+
     def value(self, table: FloatArray) -> float:
         """t, and what is missing of the error many times."""
-        missing = 1.0 + self.parts[-1].value(table) / (self.least_error or math.inf)
-        return float(self.ratios(table).max()) + SHORT * max(0.0, missing)
+        return float(self.ratios(table).max()) + SHORT * self._missing(table)
+
+    def penalty(self, table: FloatArray) -> float:
+        return float(self._missing(table) > ERROR_ROUNDING)
 
     def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
         """For an LP, at a loss of `most`: every measure at most t of the references', the error

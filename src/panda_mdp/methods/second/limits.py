@@ -158,7 +158,8 @@ class LimitSolver(TableSolver):
         standing.offer(safe)
 
     def value(self, mechanism: Mechanism) -> float:
-        return self.limit.least(mechanism.matrix)
+        table = mechanism.matrix
+        return self.limit.least(table) + self.goal.forms.penalty(table)
 
     def allowed(self, gap: float, bound: float) -> float:
         """A share of the loss, or of what the objective can gain at all."""

@@ -104,6 +104,10 @@ class Forms(ABC):
     def steepness(self, weight: FloatArray) -> FloatArray:
         """For every output a bound on the largest eigenvalue of A diag(weight) A^T, (m,)."""
 
+    def penalty(self, table: FloatArray) -> float:
+        """What is added to the value of a table that misses what it must have."""
+        return 0.0
+
     @property
     def offset(self) -> float:
         """What is added to a bound of the forms to bound what they stand for."""
