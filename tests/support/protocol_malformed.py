@@ -79,7 +79,7 @@ def target(admin: str, reporter: str, table: bytes) -> Target:
         Route("POST", f"{base}/main/reports", reporter, report, small),
         Route("POST", f"{base}/main/reports", reporter, report, small),
         Route("POST", f"{base}/paper/rounds/1/anchors", reporter, {"anchors": [1, 2]}, small),
-        Route("POST", f"{base}/ball/balls", reporter, {"centre": 1}, small),
+        Route("POST", f"{base}/ball/balls", reporter, {"centre": [0, 0]}, small),
         Route("POST", f"{base}/paper/rounds", admin, {"closes_at_users": 3}, small),
         Route("POST", "/v1/tokens", admin, {"role": "reporter", "count": 1}, small),
         Route("POST", "/v1/domains", admin, {"name": "d", "kind": "haversine", **place}, large),

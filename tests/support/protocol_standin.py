@@ -19,8 +19,6 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.base.floored import FlooredRows
-from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.protocol import Network
 from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
 from panda_mdp.protocol.messages.deployments import (
@@ -46,6 +44,7 @@ from panda_mdp.protocol.messages.signing import (
     statement_bytes,
 )
 from panda_mdp.protocol.messages.types import GuaranteeInfo
+from panda_mdp.protocol.server.solving import BallTable
 
 URL = "http://127.0.0.1:1"
 TOKEN = f"pmt_{'0' * 12}_{'s' * 43}"
@@ -76,8 +75,8 @@ class BallParts:
 
     version: int
     records: IntArray
-    outputs: list[int]
     weights: IntArray
+    proof: str
 
 
 @dataclass
@@ -89,7 +88,8 @@ class Standin:
     key: SigningKey = field(default_factory=SigningKey.generate)
     version: int = 1
     epsilon_1: float = 1.0
-    delta: float = 1e-2
+    edge: float = 0.5
+    radius: float = 4.0
     anchors: AnchorsDeployment | None = None
     mechanism: pm.Mechanism | None = None
     sent: list[Sent] = field(default_factory=list)
@@ -112,6 +112,11 @@ class Standin:
         signature = self.key.sign(signed_bytes("log", size, root, at))
         head = LogHead(size=size, root=root, at=at, signature=signature)
         return Log(head=head, leaves=[leaf.hex() for leaf in leaves])
+
+    @property
+    def balls(self) -> BallTable:
+        """What balls are cut from."""
+        return BallTable(self.path.read_bytes(), self.epsilon_1, self.edge, self.radius)
 
     @property
     def network(self) -> Network:
@@ -154,13 +159,16 @@ class Standin:
             **UNSIGNED,
         }
         if name == "ball":
-            total = self.epsilon_1 + 2 * table.epsilon
+            said = self.balls.facts()
             return BallDeployment(
                 table=table,
                 domain="city",
                 epsilon_1=self.epsilon_1,
-                delta=self.delta,
-                guarantee=GuaranteeInfo(epsilon=total, delta=self.delta, unit=unit),
+                edge=self.edge,
+                radius=self.radius,
+                outputs=said["outputs"],
+                rows=said["rows"],
+                guarantee=GuaranteeInfo(**said["guarantee"]),
                 **shared,
             )
         if name == "anchors":
@@ -292,38 +300,24 @@ def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Res
 
 
 def post_ball(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
-    return give(ball_rows(server, name, json.loads(request.content)["centre"]))
+    return give(ball_rows(server, json.loads(request.content)["centre"]))
 
 
 def ball_rows(
     server: Standin,
-    name: str,
-    centre: int,
+    centre: list[int],
     change: Callable[[BallParts], BallParts] = lambda parts: parts,
 ) -> BallRows:
-    """The ball around a centre; `change` is applied before it is signed."""
+    """The ball around a centre; `change` is applied to what is proved of it."""
+    cut = server.balls.ball((centre[0], centre[1]))
+    records = np.sort(np.array(cut["records"], dtype=np.int64))
+    weights = np.asarray(server.table.weights)[records]
+    parts = change(BallParts(server.version, records, weights, cut["proof"]))
+    floors = np.array([int(floor) for floor in cut["floors"]])
     domain = server.table.problem.domain
-    law = BallAnchors(server.epsilon_1, server.delta, centre="exponential").on(domain)
-    records = np.sort(law.ball(int(np.flatnonzero(law.centres == centre)[0])))
-    table, floors = server.table, FlooredRows.over(server.table.weights).floor
-    outputs = table.problem.outputs.tolist()
-    parts = change(BallParts(server.version, records, outputs, table.weights[records]))
     order, blocks = pack_rows(domain, parts.records, parts.weights, floors)
-    members, weights = parts.records.tolist(), parts.weights.tolist()
-    signed = signed_bytes(
-        "rows", name, parts.version, rows_digest("records", members, parts.outputs, weights)
-    )
-    return BallRows(
-        version=parts.version,
-        centre=centre,
-        records=order,
-        outputs=parts.outputs,
-        floors=[str(floor) for floor in floors.tolist()],
-        blocks=blocks,
-        guarantee=GuaranteeInfo(epsilon=1.0, unit="km"),
-        signature=server.key.sign(signed),
-        key_id=server.key.id,
-    )
+    cut |= {"records": order, "blocks": blocks, "proof": parts.proof}
+    return BallRows(version=parts.version, centre=(centre[0], centre[1]), **cut)
 
 
 def post_anchors(server: Standin, request: httpx.Request, name: str, number: str) -> httpx.Response:
@@ -345,9 +339,7 @@ def get_rows(server: Standin, request: httpx.Request, name: str, number: str) ->
     share = (1 << 62) // len(outputs)
     row = [str(share)] * (len(outputs) - 1) + [str((1 << 62) - share * (len(outputs) - 1))]
     weights = [row] * len(anchors)
-    signed = signed_bytes(
-        "rows", name, int(number), rows_digest("anchors", anchors, outputs, weights)
-    )
+    signed = signed_bytes("rows", name, int(number), rows_digest(anchors, outputs, weights))
     return give(
         RoundRows(
             round=int(number),

@@ -292,8 +292,7 @@ def signing(file: tuple[str, int], identity: str, domain: pm.Domain, weights: np
     members, outputs = [3, 8], list(range(5, 280, 24))
     rows = [[str(w) for w in weights[k].tolist()] for k in members]
     content = {"anchors": members, "outputs": outputs, "weights": rows}
-    over_rows = signed_bytes("rows", "panda", 7, rows_digest("anchors", members, outputs, rows))
-    over_ball = signed_bytes("rows", "ball", 1, rows_digest("records", members, outputs, rows))
+    over_rows = signed_bytes("rows", "panda", 7, rows_digest(members, outputs, rows))
     return {
         "key": {"id": key.id, "algorithm": "Ed25519", "public": key.public.base64},
         "table": {
@@ -309,19 +308,10 @@ def signing(file: tuple[str, int], identity: str, domain: pm.Domain, weights: np
         "rows": {
             "deployment": "panda",
             "version": 7,
-            "kind": "anchors",
             "content": content,
             "canonical": canonical_json(content).decode(),
             "bytes": over_rows.decode(),
             "signature": key.sign(over_rows),
-        },
-        "ball": {
-            "deployment": "ball",
-            "version": 1,
-            "kind": "records",
-            "content": {"records": members, "outputs": outputs, "weights": rows},
-            "bytes": over_ball.decode(),
-            "signature": key.sign(over_ball),
         },
     }
 

@@ -32,6 +32,7 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.panda.lattice import Lattice, faded
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
@@ -156,19 +157,37 @@ def area() -> dict[str, Any]:
 
 
 def ball_law() -> dict[str, Any]:
-    """The law of centres of a ball deployment, and some balls."""
-    domain = domain_of(60)
-    law = pm.BallAnchors(epsilon=1.5, delta=1e-2, centre="exponential").on(domain)
+    """The law of a ball's centre on the lattice, and rows of some balls as they fade."""
+    domain, rng = domain_of(60), np.random.default_rng(5)
+    law, radius, second, edge = Lattice(domain, 1.5), 1.8, 2.5, 0.5
+    problem = pm.Problem(domain, OUTPUTS, pm.distance_loss(domain, OUTPUTS), second - edge)
+    table = np.asarray(pm.exponential(problem).weights)
+    draws, balls = [], []
+    for record in range(0, 60, 3):
+        words = [int(word) for word in rng.integers(0, 2**64, 3, dtype=np.uint64)]
+        centre = law.draw(record, Words(words))
+        draws.append({"record": record, "words": list(map(str, words)), "centre": centre})
+        ball, depth = law.ball(centre, radius), law.depths(centre, radius)
+        reports = faded(table[ball], depth[ball], second, edge)
+        balls.append(
+            {
+                "centre": centre,
+                "records": ball.tolist(),
+                "weights": [[str(weight) for weight in row] for row in table[ball].tolist()],
+                "reports": (reports / TOTAL).tolist(),
+            }
+        )
     return {
         "lat": domain.lat.tolist(),
         "lon": domain.lon.tolist(),
         "epsilon_1": 1.5,
-        "delta": 1e-2,
-        "centres": law.centres.tolist(),
-        "radius": law.radius,
-        "audited": law.mechanism.audit.epsilon,
-        "probability": law.mechanism.matrix[::7].tolist(),
-        "balls": [law.ball(k).tolist() for k in range(0, 60, 6)],
+        "exponent": law.exponent,
+        "box": [side.tolist() for side in law.box],
+        "radius": radius,
+        "second": second,
+        "edge": edge,
+        "draws": draws,
+        "balls": balls[:8],
     }
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import SignatureError, SnapError
+from panda_mdp.panda.lattice import Lattice, faded
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
 from panda_mdp.protocol.messages.deployments import Statement
@@ -125,17 +126,10 @@ def test_signatures():
     for forged in stated["table"]["refused"]:
         with pytest.raises(SignatureError):
             key.verify(signed, forged)
-    for part in ("rows", "ball"):
-        one = stated[part]
-        content = one["content"]
-        signed = signed_bytes(
-            "rows",
-            one["deployment"],
-            one["version"],
-            rows_digest(one["kind"], content[one["kind"]], content["outputs"], content["weights"]),
-        )
-        assert signed.decode() == one["bytes"]
-        key.verify(signed, one["signature"])
+    one = stated["rows"]
+    signed = signed_bytes("rows", one["deployment"], one["version"], rows_digest(**one["content"]))
+    assert signed.decode() == one["bytes"]
+    key.verify(signed, one["signature"])
     assert canonical_json(stated["rows"]["content"]).decode() == stated["rows"]["canonical"]
     for epsilon in stated["epsilons"]:
         assert repr(epsilon["value"]) == epsilon["repr"]
@@ -174,10 +168,20 @@ def test_files_of_panda_are_what_is_said_of_them(name):
 def test_laws_of_first_phases_are_what_is_said_of_them():
     said = read("phases.json")["ball"]
     domain = pm.Domain.from_points(said["lat"], said["lon"])
-    law = pm.BallAnchors(said["epsilon_1"], said["delta"], centre="exponential").on(domain)
-    assert law.centres.tolist() == said["centres"]
-    assert law.radius == pytest.approx(said["radius"], rel=1e-12)
-    assert [law.ball(k).tolist() for k in range(0, 60, 6)] == said["balls"]
+    law = Lattice(domain, said["epsilon_1"])
+    assert law.exponent == pytest.approx(said["exponent"], rel=1e-12)
+    assert [side.tolist() for side in law.box] == said["box"]
+    for case in said["draws"]:
+        bits = Words([int(word) for word in case["words"]])
+        assert list(law.draw(case["record"], bits)) == case["centre"]
+    for case in said["balls"]:
+        depth = law.depths(tuple(case["centre"]), said["radius"])
+        ball = law.ball(tuple(case["centre"]), said["radius"])
+        assert ball.tolist() == case["records"]
+        weights = np.array([[int(w) for w in row] for row in case["weights"]], dtype=np.int64)
+        weights = weights.reshape(len(ball), len(case["reports"][0]))
+        reports = faded(weights, depth[ball], said["second"], said["edge"])
+        np.testing.assert_allclose(reports / TOTAL, case["reports"], rtol=1e-9)
     said = read("phases.json")["anchors"]
     domain = pm.Domain.from_points(said["lat"], said["lon"])
     fields = dict(said["selection"])

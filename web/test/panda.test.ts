@@ -3,7 +3,9 @@
 import { describe, expect, test } from "vitest";
 import type { AuditOptions } from "../src/core/audit";
 import { Container } from "../src/core/container";
-import { ballOf, centreLaw } from "../src/core/centres";
+import { rowOf, weightsFrom } from "../src/core/audit";
+import { faded, Lattice, toldBy } from "../src/core/lattice";
+import { leafHash, rootFrom, rootOf } from "../src/core/log";
 import { CoinLaw, quantiseProbability, type Selection } from "../src/core/coins";
 import { FormatError } from "../src/core/errors";
 import { Haversine } from "../src/core/metric";
@@ -103,8 +105,10 @@ test("a file says what is missing", async () => {
 
 interface Phases {
   ball: {
-    lat: number[]; lon: number[]; epsilon_1: number; delta: number; centres: number[]; radius: number;
-    audited: number; probability: number[][]; balls: number[][];
+    lat: number[]; lon: number[]; epsilon_1: number; exponent: number; box: number[][]; radius: number;
+    second: number; edge: number;
+    draws: { record: number; words: string[]; centre: [number, number] }[];
+    balls: { centre: [number, number]; records: number[]; weights: string[][]; reports: number[][] }[];
   };
   anchors: {
     lat: number[]; lon: number[]; selection: Selection; epsilon: number; delta: number;
@@ -116,21 +120,44 @@ const { ball, anchors } = vectors<Phases>("phases.json");
 const metricOf = ({ lat, lon }: { lat: number[]; lon: number[] }) =>
   new Haversine(Float64Array.from(lat), Float64Array.from(lon));
 
-test("the law of centres, its radius and its balls are the library's", async () => {
+test("the lattice's law, its balls and how their rows fade are the library's", async () => {
   const metric = metricOf(ball);
-  const law = await centreLaw(metric, null, ball.epsilon_1, ball.delta);
-  expect(Array.from(law.centres)).toEqual(ball.centres);
-  expect(Math.abs(law.radius / ball.radius - 1)).toBeLessThan(1e-12);
-  expect(law.epsilon).toBeLessThanOrEqual(ball.epsilon_1);
-  expect(law.epsilon).toBeCloseTo(ball.audited, 8);
-  const { high, low, outputs: m } = law.weights;
-  ball.probability.forEach((row, k) => row.forEach((p, c) => {
-    const at = 7 * k * m + c;
-    expect(Math.abs((high[at] * 2 ** 32 + low[at]) / 2 ** 62 / p - 1)).toBeLessThan(1e-9);
-  }));
-  ball.balls.forEach((members, k) => {
-    expect(ballOf(metric, ball.centres[6 * k], law.radius)).toEqual(members);
-  });
+  const law = new Lattice(metric, ball.epsilon_1);
+  expect(Math.abs(law.exponent / ball.exponent - 1)).toBeLessThan(1e-12);
+  expect(law.box).toEqual(ball.box);
+  for (const { record, words, centre } of ball.draws) {
+    expect(law.draw(record, () => BigUint64Array.from(words, BigInt))).toEqual(centre);
+  }
+  let most = 0;
+  for (const { centre, records, weights, reports } of ball.balls) {
+    expect(law.ball(centre, ball.radius)).toEqual(records);
+    const m = reports[0].length;
+    const rows = weightsFrom(BigInt64Array.from(weights.flat(), BigInt), records.length, m);
+    const depths = records.map((record) => law.depth(record, centre, ball.radius));
+    const faint = faded(rows, depths, ball.second, ball.edge);
+    reports.forEach((row, x) => row.forEach((p, y) => {
+      expect(Math.abs(Number(rowOf(faint, x)[y]) / 2 ** 62 / p - 1)).toBeLessThan(1e-9);
+    }));
+    const outputs = Array.from(reports[0].keys());
+    const told = await toldBy(metric.take(records), outputs, faint, depths, ball.second);
+    expect(told).toBeLessThanOrEqual(ball.second);
+    // Rows that do not fade tell more at the edge.
+    const sharp = faded(rows, depths.map((depth) => 9 * depth), ball.second, ball.edge);
+    most = Math.max(most, await toldBy(metric.take(records), outputs, sharp, depths, ball.second));
+  }
+  expect(most).toBeGreaterThan(ball.second);
+});
+
+test("places nearer than rounding allows have no law of centres", () => {
+  expect(() => new Lattice(new Haversine(Float64Array.of(41, 41.00000001), Float64Array.of(12, 12)), 1)).toThrow();
+});
+
+test("any leaves of a tree lead to its root, and no others", async () => {
+  const leaves = await Promise.all([...Array(13).keys()].map((k) => leafHash(Uint8Array.of(k))));
+  const root = await rootOf(leaves);
+  expect(await rootFrom(new Map([...leaves.entries()]), 13, new Uint8Array())).toBe(root);
+  expect(await rootFrom(new Map([...leaves.entries()]), 13, new Uint8Array(32))).toBe(null);
+  expect(await rootFrom(new Map([...leaves.entries()].slice(1)), 13, new Uint8Array())).toBe(null);
 });
 
 test("coins, what they tell, and budgets are the library's", async () => {

@@ -43,7 +43,14 @@ class Site:
         self.post("/deployments", {"kind": "table", "name": "table", "table": table})
         self.post(
             "/deployments",
-            {"kind": "ball", "name": "ball", "table": table, "epsilon_1": 2.0, "delta": 0.01},
+            {
+                "kind": "ball",
+                "name": "ball",
+                "table": table,
+                "epsilon_1": 2.0,
+                "edge": 0.5,
+                "radius": 3.0,
+            },
         )
         selection = {
             "decay": "exponential",

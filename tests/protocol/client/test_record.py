@@ -96,7 +96,7 @@ def test_it_has_no_subclasses():
     "build",
     [
         lambda record: ReportRequest(id=new_id(), output=record),
-        lambda record: BallRequest(centre=record),
+        lambda record: BallRequest(centre=(record, record)),
         lambda record: AnchorsRequest(anchors=[record]),
         lambda record: ReportRequest(id=record, output=0),
     ],
@@ -114,7 +114,7 @@ from panda_mdp.protocol.client.record import Record
 
 def leak(record: Record) -> None:
     ReportRequest(id="", output=record)
-    BallRequest(centre=record)
+    BallRequest(centre=(record, record))
     AnchorsRequest(anchors=[record])
     ReportRequest(id="", output=int(record))
     record.index

@@ -10,47 +10,65 @@ import pytest
 from protocol_standin import TOKEN, URL, Standin, without_fsync
 
 import panda_mdp as pm
-from panda_mdp.errors import ProtocolError
+from panda_mdp.errors import ProtocolError, SignatureError
+from panda_mdp.privacy.sampler import SeededBits
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.messages.deployments import BallRows
-from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
-from panda_mdp.protocol.messages.types import GuaranteeInfo
+from panda_mdp.protocol.messages.deployments import BallRows, row_leaves
+from panda_mdp.protocol.messages.log import leaf_hash, levels_of, root_from, root_of
 from panda_mdp.protocol.server.solving import BallTable
 
 CITY = Path(__file__).parents[2] / "vectors" / "city.pmdp"
-EPSILON_1, DELTA = 12.0, 1e-2
+TABLE = BallTable(CITY.read_bytes(), 12.0, 0.5, 1.2)
 
 
-TABLE = BallTable(CITY.read_bytes(), EPSILON_1, DELTA, None)
-CENTRES = TABLE.facts()["centres"]
+def cut(record: int) -> tuple[tuple[int, int], BallRows]:
+    """The ball around a centre that a record draws."""
+    centre = TABLE.law.draw(record, SeededBits(record))
+    return centre, BallRows(version=1, centre=centre, **TABLE.ball(centre))
 
 
-def cut(place: int) -> tuple[BallRows, str]:
-    """The ball around one of the centres."""
-    centre = CENTRES[place]
-    made = TABLE.ball(centre)
-    digest = made.pop("digest")
-    shared = {"version": 1, "centre": centre, "signature": "AAAA", "key_id": "0" * 16}
-    guarantee = GuaranteeInfo(epsilon=1.0, unit="km")
-    return BallRows(**shared, guarantee=guarantee, **made), digest
-
-
-@pytest.mark.parametrize("place", [0, 100, 9])
-def test_the_rows_are_those_of_the_table_and_signed_as_integers(place: int) -> None:
-    ball, digest = cut(place)
-    table = pm.load(CITY)
+@pytest.mark.parametrize("record", [0, 100, 9])
+def test_the_rows_are_those_of_the_table_and_proved_to_be(record: int) -> None:
+    centre, ball = cut(record)
+    table, root = pm.load(CITY), TABLE.facts()["rows"]
+    size = table.problem.domain.size
     records, weights = ball.unpack()
-    assert records == sorted(ball.records) and ball.outputs == table.problem.outputs.tolist()
+    assert records == sorted(ball.records) == TABLE.law.ball(centre, 1.2).tolist()
     np.testing.assert_array_equal(weights, np.asarray(table.weights)[records])
-    signed = signed_bytes(
-        "rows", "main", 1, rows_digest("records", records, ball.outputs, weights.tolist())
-    )
-    assert signed == signed_bytes("rows", "main", 1, digest)
+    ball.check(root, size, records, weights)
+    leaves = row_leaves(range(size), np.asarray(table.weights))
+    assert root_of(leaves).hex() == root == levels_of(leaves)[-1][0].hex()
+    other = weights.copy()
+    other[-1, :2] += [-1, 1]
+    short = ball.model_copy(update={"proof": ball.proof[44:]})
+    for said, rows, of in ((ball, other, size), (short, weights, size), (ball, weights, size - 9)):
+        with pytest.raises(SignatureError, match="not those of the table"):
+            said.check(root, of, records, rows)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 13])
+def test_any_leaves_lead_to_the_root(count: int) -> None:
+    leaves = [leaf_hash(bytes([k])) for k in range(count)]
+    levels = levels_of(leaves)
+    assert levels[-1] == [root_of(leaves)]
+    for mask in range(1, 1 << min(count, 8)):
+        known = {k: leaf for k, leaf in enumerate(leaves) if mask >> k & 1}
+        asked: list[tuple[int, int]] = []
+
+        def sibling(level: int, at: int, asked: list[tuple[int, int]] = asked) -> bytes:
+            asked.append((level, at))
+            return levels[level][at]
+
+        if known:
+            assert root_from(known, count, sibling) == root_of(leaves)
+        # Nothing is asked for twice, nor what is known.
+        assert len(set(asked)) == len(asked)
+        assert not {at for level, at in asked if level == 0} & known.keys()
 
 
 def test_it_is_smaller_than_the_table_and_than_digits() -> None:
-    ball, _ = cut(9)
-    compact = len(ball.model_dump_json())
+    _, ball = cut(9)
+    compact = sum(map(len, ball.blocks))
     digits = sum(len(str(weight)) + 3 for row in ball.unpack()[1].tolist() for weight in row)
     assert compact < digits / 3
     share = len(ball.records) / pm.load(CITY).problem.domain.size
@@ -58,7 +76,7 @@ def test_it_is_smaller_than_the_table_and_than_digits() -> None:
 
 
 def test_what_is_damaged_is_refused() -> None:
-    ball, _ = cut(9)
+    _, ball = cut(9)
     data = bytearray(base64.b64decode(ball.blocks[0]))
     data[len(data) // 2] ^= 1
     broken = base64.b64encode(bytes(data)).decode()

@@ -22,6 +22,8 @@ from protocol_servers import (
 )
 
 import panda_mdp as pm
+from panda_mdp.panda.lattice import Lattice
+from panda_mdp.privacy.sampler import SeededBits
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
     BallDeployment,
@@ -154,7 +156,7 @@ def test_two_rounds(ready: Running) -> None:
         assert (found.anchors, found.outputs) == (anchors, OUTPUTS)
         assert all(sum(int(w) for w in row) == 2**62 for row in found.weights)
         signed = signed_bytes(
-            "rows", "life", 1, rows_digest("anchors", found.anchors, found.outputs, found.weights)
+            "rows", "life", 1, rows_digest(found.anchors, found.outputs, found.weights)
         )
         key.verify(signed, found.signature)
         assert found.plan.guarantee is None and found.plan.reasons
@@ -243,7 +245,7 @@ def test_other_kinds_have_no_rounds(ready: Running, tmp_path: Any) -> None:
     assert error_of(ready.admin.post("/v1/deployments/plain/rounds", json={})) == (404, "not_found")
     assert error_of(ready.client().get("/v1/deployments/plain/rounds")) == (404, "not_found")
     (client,) = ready.reporters(1)
-    ball = client.post("/v1/deployments/plain/balls", json={"centre": 0})
+    ball = client.post("/v1/deployments/plain/balls", json={"centre": [0, 0]})
     assert error_of(ball) == (404, "not_found")
     deploy(ready, "patched")
     patch = ready.admin.patch(
@@ -274,30 +276,27 @@ def test_a_round_survives_the_death_of_the_server(make_server: Callable[..., Run
 def test_balls(ready: Running, tmp_path: Any) -> None:
     publish(ready.admin, small_table(DOMAIN, epsilon=1.5), "half", tmp_path)
     body = {"kind": "ball", "name": "ball", "table": {"name": "half", "version": 1}}
-    body |= {"epsilon_1": 2.0, "delta": 0.01}
+    body |= {"epsilon_1": 2.0, "edge": 0.5, "radius": 3.0}
     made = BallDeployment.model_validate_json(
         ready.admin.post("/v1/deployments", json=body).content
     )
-    assert (made.guarantee.epsilon, made.guarantee.delta) == (5.0, 0.01)
+    assert (made.guarantee.epsilon, made.guarantee.delta) == (4.0, 0.0)
     assert ready.client().get(f"/v1/domains/{made.domain}").json()["fingerprint"] == (
         DOMAIN.fingerprint
     )
-    law = pm.BallAnchors(2.0, 0.01, centre="exponential").on(DOMAIN)
+    law = Lattice(DOMAIN, 2.0)
     first, second = ready.reporters(2)
     url = "/v1/deployments/ball/balls"
-    ask = {"centre": int(law.centres[4])}
+    centre = law.draw(4, SeededBits(0))
+    ask = {"centre": list(centre)}
     answer = first.post(url, json=ask)
     assert answer.status_code == 200
     found = BallRows.model_validate_json(answer.content)
     records, weights = found.unpack()
-    assert records == law.ball(4).tolist()
-    key = VerifyKey.from_base64(ready.client().get("/v1").json()["key"]["public"])
-    signed = signed_bytes(
-        "rows", "ball", 1, rows_digest("records", records, found.outputs, weights.tolist())
-    )
-    key.verify(signed, found.signature)
-    assert error_of(first.post(url, json={"centre": 999})) == (422, "invalid")
-    assert send(first, "ball", found.outputs[0]).status_code == 201
+    assert records == law.ball(centre, 3.0).tolist()
+    found.check(made.rows, DOMAIN.size, records, weights)
+    assert error_of(first.post(url, json={"centre": [999_999, 0]})) == (422, "invalid")
+    assert send(first, "ball", made.outputs[0]).status_code == 201
     # The same centre, for anybody: the same rows, to the byte.
     for client in (first, second):
         assert client.post(url, json=ask).content == answer.content
@@ -307,7 +306,7 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
 def test_a_ball_needs_its_records_published(ready: Running, tmp_path: Any) -> None:
     publish(ready.admin, small_table(small_domain(20, seed=7)), "hidden", tmp_path)
     body = {"kind": "ball", "name": "hidden", "table": {"name": "hidden", "version": 1}}
-    body |= {"epsilon_1": 2.0, "delta": 0.01}
+    body |= {"epsilon_1": 2.0, "edge": 0.5, "radius": 3.0}
     answer = ready.admin.post("/v1/deployments", json=body)
     assert error_of(answer) == (409, "conflict")
     assert "POST /v1/domains" in answer.text

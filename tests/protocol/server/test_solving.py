@@ -12,7 +12,9 @@ from protocol_servers import small_domain, small_table
 
 import panda_mdp as pm
 from panda_mdp.errors import EmptyAnchorsError
+from panda_mdp.panda.lattice import NARROW_KM, Lattice
 from panda_mdp.panda.run import study_panda
+from panda_mdp.privacy.sampler import SeededBits
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
 from panda_mdp.protocol.server.solving import (
     BallTable,
@@ -110,16 +112,18 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) 
     domain = small_domain()
     mechanism = small_table(domain, epsilon=1.5)
     save_compact(mechanism, tmp_path / "t.pmdp")
-    table = BallTable((tmp_path / "t.pmdp").read_bytes(), 2.0, 0.01, None)
+    table = BallTable((tmp_path / "t.pmdp").read_bytes(), 2.0, 0.5, 2.0)
     facts = table.facts()
-    assert facts["guarantee"] == {"epsilon": 5.0, "delta": 0.01, "unit": "km"}
-    law = pm.BallAnchors(2.0, 0.01, centre="exponential").on(domain)
-    assert facts["radius"] == law.radius and facts["centres"] == law.centres.tolist()
-    for centre in facts["centres"][::7]:
+    assert facts["guarantee"] == {"epsilon": 4.0, "delta": 0.0, "unit": "km"}
+    assert facts["outputs"] == mechanism.problem.outputs.tolist()
+    law = Lattice(domain, 2.0)
+    assert [side.tolist() for side in law.box] == facts["box"]
+    for record in range(0, domain.size, 7):
+        centre = law.draw(record, SeededBits(record))
         made = table.ball(centre)
-        near = domain.distances([centre])[0] <= law.radius
+        at = np.array(centre) / law.exponent
+        near = np.hypot(*(law.places - at).T) < 2.0 - NARROW_KM
         assert sorted(made["records"]) == np.flatnonzero(near).tolist()
-        assert made["outputs"] == mechanism.problem.outputs.tolist()
 
 
 def test_arrays_are_packed_alike_every_time() -> None:

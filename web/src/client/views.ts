@@ -105,10 +105,10 @@ export function auditWords(result: AuditResult, plan: Plan): string {
   const pairs = countWords(result.pairs);
   const seconds = result.seconds.toFixed(1);
   const [found, claimed] = [result.epsilon.toFixed(6), epsilonWords(result.claimed)];
+  if (plan.kind === "ball") return said.auditBallSaid(claimed);
   const { account } = result;
   if (account) {
     const [violation, delta] = [probabilityWords(account.violation), epsilonWords(account.delta)];
-    if (plan.kind === "ball") return said.auditBallSaid(pairs, seconds, account.first.toFixed(6), claimed, delta);
     return result.complete
       ? said.auditPandaSaid(pairs, seconds, claimed, account.first.toFixed(6), violation, delta)
       : said.auditPandaPartSaid(countWords(Math.round(account.pairs)), pairs, seconds, violation, delta);
@@ -131,8 +131,8 @@ export function showAudit(result: AuditResult, plan: Plan): void {
   const { account } = result;
   if (!result.holds) {
     showCheck("audit", "bad", said.auditBad(result.epsilon.toPrecision(4), epsilonWords(result.claimed)));
-  } else if (account && plan.kind === "ball") {
-    showCheck("audit", "good", said.auditBall(pairs));
+  } else if (plan.kind === "ball") {
+    showCheck("audit", "good", said.auditBall());
   } else if (account) {
     showCheck("audit", "good", result.complete
       ? said.auditPanda(pairs, probabilityWords(account.violation), epsilonWords(account.delta))
@@ -200,7 +200,7 @@ function comparedWords({ source, epsilon, delta }: Plan, own: OwnAudit): string 
   const said = words();
   const count = countWords(own.pairs);
   if (source.kind === "everywhere") return said.comparedPoint(own.epsilon.toFixed(4), epsilonWords(epsilon));
-  if (source.kind === "ball") return said.comparedBall(count, own.epsilon.toFixed(4), epsilonWords(source.first));
+  if (source.kind === "ball") return said.comparedBall(epsilonWords(source.first));
   if (own.violation !== undefined) {
     return said.comparedPanda(count, probabilityWords(own.violation), epsilonWords(delta));
   }

@@ -6,6 +6,7 @@ import { FormatError, PandaError } from "./errors";
 import { keep, kept, keepOnly } from "./keep";
 import type { Log } from "./log";
 import type { Selection } from "./coins";
+import type { Centre } from "./lattice";
 import type { BallRows } from "./rows";
 import type { KeySheet, OperatorKey, SignedTable } from "./signing";
 
@@ -52,7 +53,9 @@ export interface Deployment {
   readonly epsilon?: number;
   readonly delta?: number;
   readonly epsilon_1?: number;
-  readonly candidates?: readonly number[] | null;
+  readonly edge?: number;
+  readonly radius?: number;
+  readonly rows?: string;
   /** For kind panda "ball" or "coins"; for kind anchors the parameters of the coins. */
   readonly selection?: AnchorsSelection;
   readonly outputs?: readonly number[];
@@ -212,7 +215,7 @@ export class Api {
   }
 
   /** The rows around a centre that was drawn. */
-  async ball(deployment: string, centre: number, token: string): Promise<BallRows> {
+  async ball(deployment: string, centre: Centre, token: string): Promise<BallRows> {
     const path = `deployments/${encodeURIComponent(deployment)}/balls`;
     return (await this.post(path, token, { centre })).json() as Promise<BallRows>;
   }

@@ -17,6 +17,7 @@ import { exceeds, total } from "./decimal";
 import { BudgetError, LedgerError } from "./errors";
 import type { KeyStore } from "./keypin";
 import { pythonRepr } from "./signing";
+import type { Centre } from "./lattice";
 
 const LOCK = "panda-mdp ledger";
 const MARK = "panda-mdp.ledger";
@@ -73,7 +74,7 @@ export interface Drawn {
   readonly output: number | null;
   readonly table?: string | null;
   /** A centre, whose ball is asked for. */
-  readonly centre?: number;
+  readonly centre?: Centre;
   /** An anchor set, the round it was aimed at, and whether it is known to have arrived. */
   readonly anchors?: readonly number[];
   readonly round?: number | null;

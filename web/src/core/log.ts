@@ -25,6 +25,7 @@ export interface Log {
 }
 
 const SEEN = "panda-mdp.log";
+const NODE_BYTES = 32;
 
 async function hashed(prefix: number, ...parts: Uint8Array[]): Promise<Bytes> {
   const bytes = new Uint8Array(1 + parts.reduce((sum, part) => sum + part.length, 0));
@@ -41,11 +42,47 @@ export async function leafHash(entry: Bytes): Promise<string> {
   return hex(await hashed(0, entry));
 }
 
+/** A hash from its digits. */
+function hashOf(digits: string): Bytes {
+  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+}
+
+/**
+ * The root of the tree over `count` leaves, of which some are known, by number; `beside` has the
+ * nodes beside the way up, level by level, ascending. Null where those are too few or too many.
+ */
+export async function rootFrom(
+  leaves: ReadonlyMap<number, string>, count: number, beside: Bytes,
+): Promise<string | null> {
+  let known = new Map([...leaves].map(([at, leaf]) => [at, hashOf(leaf)]));
+  let read = 0;
+  for (let wide = count; wide > 1; wide = Math.ceil(wide / 2)) {
+    const above = new Map<number, Bytes>();
+    for (const at of [...known.keys()].sort((a, b) => a - b)) {
+      if (above.has(at >> 1)) continue;
+      const node = known.get(at) as Bytes;
+      if ((at ^ 1) >= wide) {
+        above.set(at >> 1, node);
+        continue;
+      }
+      let other = known.get(at ^ 1);
+      if (!other) {
+        other = beside.slice(read, (read += NODE_BYTES));
+        if (read > beside.length) return null;
+      }
+      above.set(at >> 1, await (at & 1 ? hashed(1, other, node) : hashed(1, node, other)));
+    }
+    known = above;
+  }
+  const root = known.get(0);
+  return root && read === beside.length ? hex(root) : null;
+}
+
 /** The root over leaves, at least one: the largest power of two of them lies on the left. */
 export async function rootOf(leaves: readonly string[]): Promise<string> {
   const full: { size: number; top: Bytes }[] = [];
   for (const leaf of leaves) {
-    let part = { size: 1, top: Uint8Array.from(leaf.match(/../g) ?? [], (pair) => parseInt(pair, 16)) };
+    let part = { size: 1, top: hashOf(leaf) };
     for (let last = full.at(-1); last?.size === part.size; last = full.at(-1)) {
       full.pop();
       part = { size: 2 * part.size, top: await hashed(1, last.top, part.top) };

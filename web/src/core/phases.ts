@@ -5,12 +5,14 @@
  */
 
 import { type Api, ApiError } from "./api";
-import { audit, LOG_ERROR, rowOf, type Weights } from "./audit";
-import { ballOf, nearestMember } from "./centres";
+import { LOG_ERROR, rowOf, type Weights } from "./audit";
 import { FormatError, PandaError, PrivacyError } from "./errors";
+import { faded, toldBy } from "./lattice";
 import type { Charge, Ledger, Release } from "./ledger";
+import type { Haversine } from "./metric";
 import { AnchorsPlan, BallPlan } from "./plan";
-import { type Rows, rowsBytes, unpackBall, weighed } from "./rows";
+import { quantise } from "./quantise";
+import { checkProof, type Rows, rowsBytes, unpackBall, weighed } from "./rows";
 import { draw } from "./sampler";
 import type { Session } from "./session";
 import { verifyAny } from "./signing";
@@ -19,7 +21,6 @@ const POLL_MS = 500;
 const LONGEST_POLL_MS = 5000;
 /** Budgets are trimmed by ten times as much, relatively and absolutely. */
 const BUDGET_ERROR = 1e-12;
-const SLACK = 1e-12;
 
 export interface Waiting {
   /** For how long a round may take before the person is sent away, in milliseconds. */
@@ -51,18 +52,20 @@ export async function refuseSecondSet(
   if (others.some((other) => other.round === round && round != null)) throw new PandaError("oneSet", round as number);
 }
 
-/** Draw an entry's output from the row of the member nearest to the record. */
-async function drawOnce(
-  session: Session, ledger: Ledger, record: number, release: Release, rows: Rows, weights: Weights,
-): Promise<Release> {
-  const nearest = nearestMember(session.plan.places, rows.members, record);
-  return ledger.amend(release.entry, () => ({ output: rows.outputs[draw(rowOf(weights, nearest))] }));
+/** The member nearest to a record, by its place in `members`; of several the first. */
+function nearestMember(metric: Haversine, members: readonly number[], record: number): number {
+  let best = 0;
+  for (let k = 1; k < members.length; k++) {
+    if (metric.distance(record, members[k]) < metric.distance(record, members[best])) best = k;
+  }
+  return best;
 }
 
-function checkOutputs(outputs: readonly number[], size: number): void {
-  const right = new Set(outputs).size === outputs.length
-    && outputs.every((output) => Number.isInteger(output) && output >= 0 && output < size);
-  if (!right) throw new FormatError("damaged", "the outputs are no distinct records");
+/** Draw an entry's output from a row. */
+async function drawOnce(
+  ledger: Ledger, release: Release, outputs: ArrayLike<number>, row: BigUint64Array,
+): Promise<Release> {
+  return ledger.amend(release.entry, () => ({ output: outputs[draw(row)] }));
 }
 
 async function finishBall(
@@ -71,23 +74,21 @@ async function finishBall(
   const { centre } = release;
   if (centre === undefined) throw new PandaError("erased");
   const { name, version } = session.deployment;
+  const { root, radius, edge, second, outputs } = plan.balls;
   const sent = await api.ball(name, centre, token);
-  const rows = await unpackBall(sent);
-  await verifyAny(session.keys, await rowsBytes(name, sent.version, "records", rows), sent.signature);
+  const { records, weights } = await unpackBall(sent, outputs.length);
   if (sent.version !== version || sent.version !== release.version) throw new PandaError("replaced");
-  const members = ballOf(plan.places, centre, plan.law.radius);
-  const same = sent.centre === centre && rows.members.length === members.length
-    && members.every((member, k) => member === rows.members[k]);
-  if (!same) throw new FormatError("otherBall");
-  checkOutputs(rows.outputs, plan.places.size);
-  const weights = weighed(rows);
-  if (members.length > 1) {
-    const claim = { metric: plan.places.take(members), outputs: rows.outputs, epsilon: plan.second };
-    const found = await audit(claim, weights, { limit: Infinity, samples: 0, onProgress: () => undefined });
-    const whole = plan.law.epsilon + 2 * found.epsilon * (1 + SLACK);
-    if (!found.holds || whole > plan.epsilon) throw new PrivacyError("notPrivate");
+  if (!same(sent.centre, centre) || !same(records, plan.law.ball(centre, radius))) {
+    throw new FormatError("otherBall");
   }
-  return drawOnce(session, ledger, record, release, rows, weights);
+  await checkProof(root, plan.places.size, records, weights, sent.proof);
+  const depths = records.map((each) => plan.law.depth(each, centre, radius));
+  const reports = faded(weights, depths, second, edge);
+  const told = await toldBy(plan.places.take(records), outputs, reports, depths, second);
+  if (!(told <= second)) throw new PrivacyError("notPrivate");
+  // Whoever is outside has the last row.
+  const at = records.indexOf(record);
+  return drawOnce(ledger, release, outputs, rowOf(reports, at < 0 ? records.length : at));
 }
 
 async function finishRound(
@@ -105,13 +106,15 @@ async function finishRound(
   }
   const sent = await api.roundRows(name, round, token);
   const rows: Rows = { members: sent.anchors, outputs: sent.outputs, weights: sent.weights };
-  await verifyAny(session.keys, await rowsBytes(name, sent.round, "anchors", rows), sent.signature);
+  await verifyAny(session.keys, await rowsBytes(name, sent.round, rows), sent.signature);
   const right = sent.round === round && same(rows.members, anchors) && same(rows.outputs, plan.outputs);
   if (!right) throw new FormatError("otherRound");
-  if (anchors.length === 0) throw new PandaError("noAnchor");
-  const weights = weighed(rows);
-  checkBudgets(plan, anchors, weights);
-  return drawOnce(session, ledger, record, release, rows, weights);
+  // Without anchors all outputs are as likely: an error would tell that none was drawn.
+  const none = !anchors.length;
+  const weights = none ? quantise(new Float64Array(rows.outputs.length).fill(1), 1, rows.outputs.length) : weighed(rows);
+  if (!none) checkBudgets(plan, anchors, weights);
+  const row = none ? 0 : nearestMember(plan.places, anchors, record);
+  return drawOnce(ledger, release, rows.outputs, rowOf(weights, row));
 }
 
 function same(given: readonly number[], wanted: ArrayLike<number>): boolean {

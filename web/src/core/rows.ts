@@ -1,8 +1,10 @@
 /** Rows that a server sends for a ball or a round: read, compared with their signature, weighed. */
 
-import { type Weights, weightsFrom } from "./audit";
+import { type Weights, weightsFrom, weightsOf } from "./audit";
 import { type Bytes, canonicalJson, fromBase64, sha256, utf8 } from "./bytes";
-import { FormatError } from "./errors";
+import { FormatError, SignatureError } from "./errors";
+import type { Centre } from "./lattice";
+import { leafHash, rootFrom } from "./log";
 import { joined } from "./signing";
 import { inflate } from "./container";
 import { BLOCK_ROWS, decodeBlock } from "./table";
@@ -19,20 +21,24 @@ export interface Rows {
 
 export interface BallRows {
   readonly version: number;
-  readonly centre: number;
+  readonly centre: Centre;
   readonly records: readonly number[];
-  readonly outputs: readonly number[];
   readonly floors: readonly string[];
   readonly blocks: readonly string[];
-  readonly signature: string;
+  /** Base64 of the nodes beside the way from the rows to the root that the operator signed. */
+  readonly proof: string;
 }
 
-/** What is signed of some rows, whichever way they travel. */
-export async function rowsBytes(
-  deployment: string, version: number, kind: "anchors" | "records", rows: Rows,
-): Promise<Bytes> {
+export function checkOutputs(outputs: readonly number[], size: number): void {
+  const right = new Set(outputs).size === outputs.length
+    && outputs.every((output) => Number.isInteger(output) && output >= 0 && output < size);
+  if (!right) throw new FormatError("damaged", "the outputs are no distinct records");
+}
+
+/** What is signed of the rows of a round. */
+export async function rowsBytes(deployment: string, version: number, rows: Rows): Promise<Bytes> {
   const { members, outputs, weights } = rows;
-  const digest = await sha256(utf8(canonicalJson({ [kind]: members, outputs, weights })));
+  const digest = await sha256(utf8(canonicalJson({ anchors: members, outputs, weights })));
   return joined(["panda-mdp rows 1", deployment, String(version), digest]);
 }
 
@@ -49,29 +55,46 @@ export function weighed({ members, outputs, weights }: Rows): Weights {
   return weightsFrom(integers, members.length, m);
 }
 
-/** The rows of a ball that came in blocks. */
-export async function unpackBall(ball: BallRows): Promise<Rows> {
+/** The rows of a ball that came in blocks: records, ascending, and their weights. */
+export async function unpackBall(ball: BallRows, m: number): Promise<{ records: number[]; weights: Weights }> {
   const count = ball.records.length;
-  const m = ball.outputs.length;
   const right = ball.floors.length === m && ball.floors.every((digits) => DIGITS.test(digits))
     && count <= MOST_ROWS && ball.blocks.length === Math.ceil(count / BLOCK_ROWS);
   if (!right) throw new FormatError("damaged", "rows of another shape arrived");
   const floors = BigUint64Array.from(ball.floors, BigInt);
-  const rows: { member: number; weights: string[] }[] = [];
+  const order = Array.from(ball.records.keys()).sort((a, b) => ball.records[a] - ball.records[b]);
+  const place = new Int32Array(count);
+  order.forEach((from, to) => { place[from] = to; });
+  const low = new Uint32Array(count * m);
+  const high = new Uint32Array(count * m);
   for (const [number, block] of ball.blocks.entries()) {
     const n = Math.min(BLOCK_ROWS, count - number * BLOCK_ROWS);
     const most = 4 * n + Math.ceil((n * m) / 8) + 1 + 8 * n * m;
-    const { low, high } = decodeBlock(await inflate(fromBase64(block), most), n, floors);
+    const rows = decodeBlock(await inflate(fromBase64(block), most), n, floors);
     for (let i = 0; i < n; i++) {
-      const weights = Array.from(
-        { length: m }, (_, y) => String((BigInt(high[i * m + y]) << 32n) | BigInt(low[i * m + y])),
-      );
-      rows.push({ member: ball.records[number * BLOCK_ROWS + i], weights });
+      const to = place[number * BLOCK_ROWS + i] * m;
+      low.set(rows.low.subarray(i * m, (i + 1) * m), to);
+      high.set(rows.high.subarray(i * m, (i + 1) * m), to);
     }
   }
-  rows.sort((a, b) => a.member - b.member);
-  return {
-    members: rows.map(({ member }) => member), outputs: ball.outputs,
-    weights: rows.map(({ weights }) => weights),
-  };
+  return { records: order.map((from) => ball.records[from]), weights: weightsOf(low, high, count, m) };
+}
+
+/** Refuse rows that are not those of the table of `size` records with this root. */
+export async function checkProof(
+  root: string, size: number, records: readonly number[], weights: Weights, proof: string,
+): Promise<void> {
+  if (!records.length) return;
+  const { low, high, outputs: m } = weights;
+  const leaves = new Map<number, string>();
+  for (const [k, record] of records.entries()) {
+    const leaf = new DataView(new ArrayBuffer(4 + 8 * m));
+    leaf.setUint32(0, record, true);
+    for (let y = 0; y < m; y++) {
+      leaf.setUint32(4 + 8 * y, low[k * m + y], true);
+      leaf.setUint32(8 + 8 * y, high[k * m + y], true);
+    }
+    leaves.set(record, await leafHash(new Uint8Array(leaf.buffer)));
+  }
+  if ((await rootFrom(leaves, size, fromBase64(proof))) !== root) throw new SignatureError("signature");
 }

@@ -3,12 +3,12 @@
 import type { Api, Deployment, TableInfo } from "./api";
 import { Area } from "./area";
 import { type Bytes, sha256, utf8 } from "./bytes";
-import { centreLaw } from "./centres";
 import { CoinLaw } from "./coins";
 import { FormatError, PrivacyError, SignatureError } from "./errors";
 import { EverywhereTable } from "./everywhere";
 import { type KeyStore, type Trusted, trustedKeys } from "./keypin";
 import type { Charge } from "./ledger";
+import { Lattice } from "./lattice";
 import { checkLog, type LogHead } from "./log";
 import { Haversine } from "./metric";
 import { checkSelection, PandaTable } from "./panda";
@@ -18,6 +18,7 @@ import {
   checkSeen, LEAST_AREA_KM2, LEAST_PLACES, readStatement, SNAP_KM, type Statement, statementBytes,
 } from "./statement";
 import { headerOf } from "./container";
+import { checkOutputs } from "./rows";
 import { CompactTable, fingerprint } from "./table";
 
 export interface Session {
@@ -90,7 +91,7 @@ export async function openSession(
     (await fingerprint(plan.places, plan.labels)) === domain,
     stated.domain === domain,
     !info || plan.places.size === info.records,
-    !info || plan.kind === "ball" || plan.outputs.length === info.outputs,
+    !info || plan.outputs.length === info.outputs,
     !info || plan.kind === "ball" || plan.epsilon === info.epsilon,
   ];
   if (claims.includes(false)) throw new FormatError("otherTable");
@@ -129,12 +130,14 @@ async function planOf(
   const places = new Haversine(Float64Array.from(detail.lat), Float64Array.from(detail.lon));
   const streets = info?.streets ?? (detail.streets ? name : null);
   if (deployment.kind === "ball") {
-    const { epsilon_1: first, delta, guarantee } = deployment;
-    if (!info || !first || !delta || !guarantee) throw new FormatError("otherTable");
-    const law = await centreLaw(places, deployment.candidates ?? null, first, delta);
+    const { epsilon_1: first, edge, radius, rows: root, outputs, guarantee } = deployment;
+    if (!info || !first || !edge || !radius || !root || !outputs || !guarantee) throw new FormatError("otherTable");
+    checkOutputs(outputs, places.size);
+    const second = info.epsilon + edge;
     // Rounding may make the server claim a trifle more; never less is charged.
-    if (first + 2 * info.epsilon > guarantee.epsilon * (1 + 1e-12)) throw new FormatError("otherTable");
-    return { plan: new BallPlan(places, law, first, info.epsilon, guarantee.epsilon, delta), streets };
+    if (first + second > guarantee.epsilon * (1 + 1e-12)) throw new FormatError("otherTable");
+    const balls = { outputs, root, radius, edge, second };
+    return { plan: new BallPlan(places, new Lattice(places, first), balls, guarantee.epsilon), streets };
   }
   const { selection, outputs, epsilon, delta } = deployment;
   if (!selection || !outputs || !epsilon || !delta) throw new FormatError("otherTable");

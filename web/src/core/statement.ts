@@ -26,8 +26,11 @@ export interface Statement {
   readonly reports_per_period: number;
   readonly table_sha256: string | null;
   readonly epsilon_1?: number | null;
+  readonly edge?: number | null;
+  readonly radius?: number | null;
+  /** The root over the rows that balls are cut from. */
+  readonly rows?: string | null;
   /** Lists and selections by the SHA-256 of their canonical JSON. */
-  readonly candidates?: string | null;
   readonly outputs?: string | null;
   readonly selection?: string | null;
   /** Who collects the reports, what for, and the last day (UTC) on which they are taken. */
@@ -101,8 +104,8 @@ export async function readStatement(keys: readonly string[], said: Deployment): 
   }
   if (said.kind === "ball") {
     same.push(
-      [stated.epsilon_1, said.epsilon_1],
-      [stated.candidates, await sha256(utf8(canonicalJson(said.candidates ?? null)))],
+      [stated.epsilon_1, said.epsilon_1], [stated.edge, said.edge], [stated.radius, said.radius],
+      [stated.rows, said.rows], [stated.outputs, await sha256(utf8(canonicalJson(said.outputs)))],
     );
   }
   if (same.some(([a, b]) => a !== b)) throw new SignatureError("saidOtherwise");

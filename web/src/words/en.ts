@@ -125,9 +125,8 @@ export const en = {
     + `${own} per km at most, ${promised} is promised.`,
   comparedPanda: (count: string, violation: string, delta: string) => `Your place was compared with all ${count} `
     + `others: what you release tells more than that with probability ${violation} at most; ${delta} is promised.`,
-  comparedBall: (count: string, own: string, promised: string) => `The first draw for your place was compared with `
-    + `those for all ${count} others: epsilon ${own} per km at most, ${promised} is promised for it. The second is `
-    + "checked when its rows are here.",
+  comparedBall: (promised: string) => `The first draw tells epsilon ${promised} per km at most, wherever you are. The `
+    + "second is checked when its rows are here.",
   saveDelta: (delta: string) => ` More is told with probability ${delta} at most.`,
   protectsLittle: " Such an epsilon protects little at 500 m.",
   comparing: "Comparing your place with all others…",
@@ -221,7 +220,7 @@ export const en = {
     `Privacy checked in this page: both phases, all ${pairs} pairs, probability of more ${violation}; ${delta} is promised`,
   auditPandaPart: (km: string, covered: string) =>
     `Privacy checked in this page: rows of all pairs within ${km}, both phases for ${covered} pairs; yours before anything is drawn`,
-  auditBall: (pairs: string) => `Privacy of the first draw checked in this page: all ${pairs} pairs; the second when its rows come`,
+  auditBall: () => "Privacy of the first draw holds by proof at every place; the rows of the second are checked when they come",
   auditPandaSaid: (pairs: string, seconds: string, epsilon: string, first: string, violation: string, delta: string) =>
     `This page computed, in ${seconds} s, for all ${pairs} pairs of places how often both phases together tell more `
     + `than epsilon ${epsilon} per km: with probability ${violation} at most; ${delta} is promised. The first phase `
@@ -230,11 +229,10 @@ export const en = {
     `In ${seconds} s this page computed for ${pairs} of ${all} pairs of places how often both phases together tell `
     + `more than promised: with probability ${violation} at most; ${delta} is promised. The others were not looked at. `
     + "Your own place is compared with every other one before anything is drawn.",
-  auditBallSaid: (pairs: string, seconds: string, first: string, claimed: string, delta: string) =>
-    `This page made the law of the first draw itself and compared all ${pairs} pairs of places, in ${seconds} s, on the `
-    + `integers that are drawn from: epsilon ${first} per km at most, ${claimed} is promised for it. A ball misses your `
-    + `place with probability ${delta} at most, exactly computed. The rows of your ball are compared over all pairs when `
-    + "they come, and nothing is drawn from them otherwise.",
+  auditBallSaid: (claimed: string) =>
+    `The first draw tells epsilon ${claimed} per km at most at every place, by a law in closed form: there is no table to `
+    + "compare. The rows of your ball are proved to be those that the operator signed and are compared over all pairs "
+    + "when they come, and nothing is drawn from them otherwise.",
   auditPart: (km: string, count: string) =>
     `Privacy checked in this page: all pairs within ${km}, ${count} others at random`,
   auditComplete: (pairs: string, seconds: string, found: string, claimed: string) =>
@@ -355,7 +353,6 @@ export const en = {
     ],
     roundOpen: (round: Fact) => [`round ${round} is not solved yet`, "Go on later: nothing is drawn again."],
     noRound: () => ["no round is open", "Go on when the operator has opened one: nothing is drawn again."],
-    noAnchor: () => ["no anchor was drawn, so there is no row to report from", "Take part in a later period."],
     oneSet: (round: Fact) => [
       `another place's anchors are in round ${round} already, and a round takes one set of a person`,
       "Finish that report, or wait for the next round.",

@@ -125,9 +125,8 @@ export const it: Words = {
     + `${own} per km al massimo, è promesso ${promised}.`,
   comparedPanda: (count: string, violation: string, delta: string) => `Il tuo luogo è stato confrontato con tutti gli `
     + `altri ${count}: ciò che riveli dice di più con probabilità ${violation} al massimo; è promesso ${delta}.`,
-  comparedBall: (count: string, own: string, promised: string) => `La prima estrazione per il tuo luogo è stata `
-    + `confrontata con quelle di tutti gli altri ${count}: epsilon ${own} per km al massimo, per essa è promesso `
-    + `${promised}. La seconda si controlla quando arrivano le sue righe.`,
+  comparedBall: (promised: string) => `La prima estrazione rivela epsilon ${promised} per km al massimo, ovunque tu sia. `
+    + "La seconda si controlla quando arrivano le sue righe.",
   saveDelta: (delta: string) => ` Di più si rivela con probabilità ${delta} al massimo.`,
   protectsLittle: " Un epsilon così protegge poco a 500 m.",
   comparing: "Confronto il tuo luogo con tutti gli altri…",
@@ -222,7 +221,7 @@ export const it: Words = {
     `Riservatezza controllata in questa pagina: entrambe le fasi, tutte le ${pairs} coppie, probabilità di più ${violation}; è promesso ${delta}`,
   auditPandaPart: (km: string, covered: string) =>
     `Riservatezza controllata in questa pagina: righe di tutte le coppie entro ${km}, entrambe le fasi per ${covered} coppie; la tua prima di ogni estrazione`,
-  auditBall: (pairs: string) => `Riservatezza della prima estrazione controllata in questa pagina: tutte le ${pairs} coppie; la seconda quando arrivano le righe`,
+  auditBall: () => "La riservatezza della prima estrazione vale per dimostrazione in ogni luogo; le righe della seconda si controllano quando arrivano",
   auditPandaSaid: (pairs: string, seconds: string, epsilon: string, first: string, violation: string, delta: string) =>
     `Questa pagina ha calcolato, in ${seconds} s, per tutte le ${pairs} coppie di luoghi quanto spesso le due fasi insieme `
     + `dicono più di epsilon ${epsilon} per km: con probabilità ${violation} al massimo; è promesso ${delta}. La prima fase `
@@ -231,11 +230,10 @@ export const it: Words = {
     `In ${seconds} s questa pagina ha calcolato per ${pairs} di ${all} coppie di luoghi quanto spesso le due fasi insieme `
     + `dicono più di quanto promesso: con probabilità ${violation} al massimo; è promesso ${delta}. Le altre non sono state `
     + "guardate. Il tuo luogo si confronta con ogni altro prima di ogni estrazione.",
-  auditBallSaid: (pairs: string, seconds: string, first: string, claimed: string, delta: string) =>
-    `Questa pagina ha fatto da sé la legge della prima estrazione e confrontato tutte le ${pairs} coppie di luoghi, in `
-    + `${seconds} s, sugli interi da cui si estrae: epsilon ${first} per km al massimo, per essa è promesso ${claimed}. Una `
-    + `zona manca il tuo luogo con probabilità ${delta} al massimo, calcolata esattamente. Le righe della tua zona si `
-    + "confrontano su tutte le coppie quando arrivano; altrimenti non se ne estrae nulla.",
+  auditBallSaid: (claimed: string) =>
+    `La prima estrazione rivela epsilon ${claimed} per km al massimo in ogni luogo, per una legge in forma chiusa: non c'è `
+    + "una tabella da confrontare. Per le righe della tua zona si prova che sono quelle firmate dal gestore e si "
+    + "confrontano tutte le coppie quando arrivano; altrimenti non se ne estrae nulla.",
   auditPart: (km: string, count: string) =>
     `Riservatezza controllata in questa pagina: tutte le coppie entro ${km}, altre ${count} a caso`,
   auditComplete: (pairs: string, seconds: string, found: string, claimed: string) =>
@@ -357,7 +355,6 @@ export const it: Words = {
     ],
     roundOpen: (round) => [`il turno ${round} non è ancora risolto`, "Continua più tardi: nulla si estrae di nuovo."],
     noRound: () => ["nessun turno è aperto", "Continua quando il gestore ne avrà aperto uno: nulla si estrae di nuovo."],
-    noAnchor: () => ["nessuna ancora è stata estratta, quindi non c'è una riga da cui segnalare", "Partecipa in un periodo successivo."],
     oneSet: (round) => [
       `le ancore di un altro luogo sono già nel turno ${round}, e un turno ne prende un insieme per persona`,
       "Finisci quella segnalazione, o aspetta il prossimo turno.",

@@ -5,7 +5,7 @@ for it can depend on the record. Its `cost` is the client's own reckoning, not t
 
     table     epsilon of the table, audited over all pairs, or over every point of its area
     panda     (epsilon, delta) of the file, both phases accounted for over all pairs
-    ball      (epsilon_1 + 2 epsilon_2, delta): centres audited, radius exact, rows audited later
+    ball      epsilon_1 + epsilon_2: centres by proof, the rows of a ball audited when they come
     anchors   (epsilon, delta) where the certificate over all pairs holds (`rounds`)
 """
 
@@ -21,17 +21,16 @@ import numpy as np
 
 from panda_mdp.base.arrays import IntArray, frozen
 from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import ProtocolError, SignatureError
-from panda_mdp.panda.balls import BallAnchors
-from panda_mdp.panda.centres import BallLaw
+from panda_mdp.errors import MethodError, ProtocolError, SignatureError
 from panda_mdp.panda.file import load
+from panda_mdp.panda.lattice import Lattice, edge_epsilon, faded
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.privacy.sampler import SystemBits
 from panda_mdp.protocol.client.record import (
     Record,
     draw_column,
-    draw_nearest,
     seal_index,
     seal_place,
     seal_point,
@@ -47,7 +46,6 @@ from panda_mdp.protocol.messages.deployments import (
     PandaDeployment,
     TableDeployment,
 )
-from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
 from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.area import Area
 from panda_mdp.space.domain import Domain
@@ -181,14 +179,13 @@ class Plan(ABC):
         client: Client,
         record: Record,
         entry: Entry,
-        members: list[int],
-        weights: IntArray,
         outputs: IntArray,
+        row_of: Callable[[int], IntArray],
     ) -> Entry:
-        """The entry with an output from the row of the member nearest to the record, drawn once."""
+        """The entry with an output from a record's row, drawn once."""
 
         def draw(drawn: Drawn) -> Drawn:
-            column = draw_nearest(record, self.domain, members, weights)
+            column = record.unseal(self.domain, lambda index: draw_column(row_of(index)))
             return drawn.but(output=int(outputs[column]))
 
         return client.ledger.amend(entry, Drawn, draw)
@@ -308,28 +305,40 @@ class BallPlan(Plan):
     """A centre is drawn and sent, the rows of its ball come back, the report is drawn from them."""
 
     second_step: ClassVar[bool] = True
-    law: BallLaw
+    law: Lattice
+    radius: float
+    edge: float
     epsilon_2: float
+    """What the rows of a ball tell, as they fade at the edge."""
+    outputs: IntArray
+    rows: str
+    """The root over all rows of the table."""
 
     @classmethod
     def of(cls, client: Client, info: BallDeployment) -> BallPlan:
         """The plan of a ball deployment on a domain that is fetched whole."""
-        domain, epsilon_2 = client.domain(info.domain), info.table.epsilon
-        candidates = None if info.candidates is None else np.array(info.candidates)
-        selection = BallAnchors(info.epsilon_1, info.delta, candidates, centre="exponential")
+        domain, epsilon_2 = client.domain(info.domain), info.table.epsilon + info.edge
+        try:
+            law = Lattice(domain, info.epsilon_1)
+        except MethodError as error:
+            raise ProtocolError(f"the deployment has no law of centres: {error}") from None
         # Rounding may make the server claim a trifle more; never less is charged.
-        epsilon = max(info.epsilon_1 + 2 * epsilon_2, info.guarantee.epsilon)
+        epsilon = max(info.epsilon_1 + epsilon_2, info.guarantee.epsilon)
         return cls(
             domain=domain,
-            cost=Guarantee(epsilon, info.delta, domain.unit),
-            law=selection.on(domain),
+            cost=Guarantee(epsilon, 0.0, domain.unit),
+            law=law,
+            radius=info.radius,
+            edge=info.edge,
             epsilon_2=epsilon_2,
+            outputs=check_outputs(info.outputs, domain),
+            rows=info.rows,
             **shared_fields(client, info),
         )
 
     def draw(self, record: Record) -> BallDrawn:
-        """A centre by the audited exponential mechanism; costs epsilon_1."""
-        centre = int(record.unseal(self.domain, self.law.mechanism.sample))
+        """A centre on the lattice; costs epsilon_1."""
+        centre = record.unseal(self.domain, lambda index: self.law.draw(index, SystemBits()))
         return self._drawn(BallDrawn, centre=centre)
 
     def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
@@ -340,45 +349,57 @@ class BallPlan(Plan):
             return entry
         message = BallRequest(centre=content.centre)
         rows: BallRows = client.wire.post(BallRows, message, "deployments", self.name, "balls")
-        records, weights = rows.unpack()
-        digest = rows_digest("records", records, rows.outputs, weights.tolist())
-        client.key.verify(signed_bytes("rows", self.name, rows.version, digest), rows.signature)
         # The limits of a deployment may have changed since, and its version with them.
         if rows.version not in (content.version, self.version):
             raise ProtocolError(
                 f"the server sent rows of version {rows.version}; make the plan again"
             )
-        outputs = self.check(content.centre, rows, records, weights)
-        return self._with_output(client, record, entry, records, weights, outputs)
+        ball, reports = self.check(content.centre, rows)
 
-    def check(self, centre: int, rows: BallRows, records: list[int], weights: IntArray) -> IntArray:
-        """The outputs of rows that are those of the right ball, epsilon_2-mDP over all its pairs.
+        def row_of(index: int) -> IntArray:
+            at = int(np.searchsorted(ball, index))
+            inside = at < len(ball) and ball[at] == index
+            return np.asarray(reports[at if inside else len(ball)])
 
-        That is all that (epsilon_1 + 2 epsilon_2, delta) needs of a table: whatever record it was,
-        the rows that can be used are those of this ball (`panda.schemes.ball_scheme`).
+        return self._with_output(client, record, entry, self.outputs, row_of)
+
+    def check(self, centre: tuple[int, int], rows: BallRows) -> tuple[IntArray, IntArray]:
+        """The records of the right ball and what they report from, and last everybody outside:
+        rows of the table that was signed, faded, epsilon_2-mDP over all records of the domain.
+
+        All pairs inside are audited, and every row against the common one over its depth, which
+        no record outside is nearer than; records outside have the same row. That is all that the
+        guarantee needs of a table: whatever record it was, this ball was asked for because of its
+        centre alone.
         """
-        ball = self.law.ball(int(np.argmax(self.law.centres == centre)))
+        depth = self.law.depths(centre, self.radius)
+        ball = self.law.ball(centre, self.radius)
+        records, weights = rows.unpack()
         if rows.centre != centre or records != ball.tolist():
             raise ProtocolError(
                 "the server sent other records than those of the ball that was asked for"
             )
-        outputs = check_outputs(rows.outputs, self.domain)
+        if weights.shape[1] != len(self.outputs):
+            raise ProtocolError("the server's rows have another number of outputs than it said")
+        if records:
+            rows.check(self.rows, self.domain.size, records, weights)
+        reports = faded(weights, depth[ball], self.epsilon_2, self.edge)
+        told = edge_epsilon(reports, depth[ball])
         if len(ball) > 1:
-            verdict = audit_weights(self.domain.take(ball), outputs, weights, self.epsilon_2)
-            slack = self.domain.metric.triangle_slack
-            whole = self.law.mechanism.epsilon + 2 * verdict.epsilon * (1 + slack)
-            if not verdict.holds or whole > self.cost.epsilon:
-                raise ProtocolError(
-                    f"the rows of the ball are {verdict.epsilon:g}-mDP and not {self.epsilon_2:g}; "
-                    "nothing is reported from them"
-                )
-        return outputs
+            inside = audit_weights(self.domain.take(ball), self.outputs, reports[:-1], 1.0)
+            told = max(told, inside.epsilon)
+        if told > self.epsilon_2:
+            raise ProtocolError(
+                f"the rows of the ball are {told:g}-mDP and not {self.epsilon_2:g}; nothing is "
+                "reported from them"
+            )
+        return ball, reports
 
     def facts(self) -> Facts:
         """How centres are drawn, and how large balls are."""
         return [
-            ("centre", f"epsilon {self.law.mechanism.audit.epsilon:.9g}, audited here"),
-            ("radius", f"{self.law.radius:.4g} {self.domain.unit}"),
+            ("centre", f"epsilon {self.law.epsilon:g} at every place, by proof"),
+            ("radius", f"{self.radius:.4g} {self.domain.unit}"),
         ]
 
 

@@ -22,8 +22,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import EmptyAnchorsError, MethodError
-from panda_mdp.panda.law import surrogates
+from panda_mdp.errors import MethodError
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.space.area import Area
 from panda_mdp.space.domain import Domain, check_record
@@ -115,21 +114,6 @@ def seal_point(table: EverywhereMechanism, area: Area, lat: float, lon: float) -
     place = area.clamp(lat, lon)
     table.draw_vertex(*place)
     return Record(table.problem.domain.fingerprint, lambda: table.draw_vertex(*place))
-
-
-def draw_nearest(record: Record, domain: Domain, members: list[int], weights: IntArray) -> int:
-    """A column from the row of the member nearest to the record, ties to the lowest index.
-
-    For a ball a member is its own nearest; for anchors this is the surrogate.
-    """
-    if not members:
-        raise EmptyAnchorsError(
-            "no anchor was drawn, so there is no row to report from; take part in a later round"
-        )
-    places = np.array(members)
-    return record.unseal(
-        domain, lambda index: draw_column(weights[surrogates(domain, places, np.array([index]))[0]])
-    )
 
 
 def draw_column(row: IntArray) -> int:

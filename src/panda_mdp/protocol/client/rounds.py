@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -16,8 +17,9 @@ from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import MethodError, ProtocolError, ServerError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import BernoulliAnchors
+from panda_mdp.panda.law import surrogates
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.privacy.sampler import SystemBits
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.client.plans import BOX_BYTES, Facts, Plan, check_outputs, shared_fields
@@ -32,6 +34,7 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
 )
 from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
+from panda_mdp.space.domain import Domain
 
 if TYPE_CHECKING:
     from panda_mdp.protocol.client.client import Client
@@ -158,14 +161,15 @@ class AnchorsPlan(Plan):
                 "another is open: the same anchors are used, nothing is drawn again"
             )
         rows: RoundRows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
-        digest = rows_digest("anchors", rows.anchors, rows.outputs, rows.weights)
+        digest = rows_digest(rows.anchors, rows.outputs, rows.weights)
         client.key.verify(signed_bytes("rows", self.name, rows.round, digest), rows.signature)
         if rows.round != number:
             raise ProtocolError(
                 f"the server sent rows of round {rows.round}; this user is in round {number}"
             )
         weights = self.check(anchors, rows)
-        return self._with_output(client, record, entry, anchors, weights, self.outputs)
+        row_of = partial(surrogate_row, self.domain, np.array(anchors, dtype=np.int64), weights)
+        return self._with_output(client, record, entry, self.outputs, row_of)
 
     def _wait(self, client: Client, number: int, wait_s: float) -> RoundInfo:
         """Poll until the round is solved or failed. When to ask depends on the clock alone."""
@@ -212,6 +216,14 @@ def _check_budgets(weights: IntArray, budgets: FloatArray) -> None:
                 "the rows of this round differ by more than the budgets between anchors, so the "
                 "guarantee does not hold; nothing is reported from them"
             )
+
+
+def surrogate_row(domain: Domain, anchors: IntArray, weights: IntArray, index: int) -> IntArray:
+    """The row of the anchor nearest to a record, ties to the lowest index. Without anchors all
+    outputs are as likely, whoever draws none: an error would tell that nothing was drawn."""
+    if not len(anchors):
+        return np.asarray(quantise(np.full((1, weights.shape[1]), 1 / weights.shape[1]))[0])
+    return np.asarray(weights[surrogates(domain, anchors, np.array([index]))[0]])
 
 
 def _aimed(client: Client, entry: Entry, number: int | None) -> Entry:

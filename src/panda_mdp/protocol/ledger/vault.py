@@ -64,7 +64,7 @@ class Drawn(Message):
 class BallDrawn(Drawn):
     """A centre, whose ball is asked for."""
 
-    centre: Index
+    centre: tuple[int, int]
 
 
 class AnchorsDrawn(Drawn):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import io
+from collections.abc import Iterable
 from datetime import date, datetime
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -11,10 +13,11 @@ import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.errors import FileFormatError, ProtocolError
+from panda_mdp.errors import FileFormatError, ProtocolError, SignatureError
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.protocol.messages.blind import OneUse
 from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
+from panda_mdp.protocol.messages.log import leaf_hash, root_from
 from panda_mdp.protocol.messages.signing import Signed, digest_of, statement_bytes
 from panda_mdp.protocol.messages.types import (
     MOST_OUTPUTS,
@@ -48,6 +51,8 @@ from panda_mdp.protocol.messages.types import (
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.blocks import BLOCK_ROWS, decode_block, encode_block, spanning_order
 
+NODE_BYTES = 32
+Length = Annotated[float, Field(gt=0, le=1e9)]
 ReportsPerPeriod = Annotated[int, Field(ge=1, le=1_000_000)]
 Reasons = Annotated[list[Text], Field(max_length=16, default_factory=list)]
 
@@ -121,14 +126,20 @@ class TableDeploymentRequest(Requested):
     table: TableRef
 
 
-class BallDeploymentRequest(Requested):
+class BallTerms(Message):
+    """What a centre tells, what rows may tell more than the table's to fade at the edge, and how
+    large a ball is, in the domain's unit."""
+
+    epsilon_1: Epsilon
+    edge: Epsilon
+    radius: Length
+
+
+class BallDeploymentRequest(Requested, BallTerms):
     """Everyone draws a centre (epsilon_1) and downloads the ball around it."""
 
     kind: Literal["ball"]
     table: TableRef
-    epsilon_1: Epsilon
-    delta: Fraction
-    candidates: Indices | None = None
 
 
 class AnchorsDeploymentRequest(Requested):
@@ -170,7 +181,10 @@ class Statement(Advice):
     table: TableRef | None = None
     table_sha256: Sha256 | None = None
     epsilon_1: Epsilon | None = None
-    candidates: Sha256 | None = None
+    edge: Epsilon | None = None
+    radius: Length | None = None
+    rows: Sha256 | None = None
+    """The root over the rows of a table that balls are cut from."""
     outputs: Sha256 | None = None
     selection: Sha256 | None = None
 
@@ -238,23 +252,23 @@ class TableDeployment(TableBased):
     kind: Literal["table"] = "table"
 
 
-class BallDeployment(TableBased):
+class BallDeployment(TableBased, BallTerms):
     """GET /v1/deployments/{name}, kind ball.
 
     `domain` names the whole domain, which a client fetches to draw its centre. `guarantee` is
-    (epsilon_1 + 2 epsilon of the table, delta).
+    epsilon_1 + epsilon of the table + edge. `rows` is the root of the tree over all rows
+    (`row_leaf`), which every ball is proved to be cut from.
     """
 
     kind: Literal["ball"] = "ball"
     domain: Name
-    epsilon_1: Epsilon
-    delta: Fraction
-    candidates: Indices | None = None
+    outputs: Outputs
+    rows: Sha256
 
     def stated(self) -> dict[str, Any]:
-        """The table, the cost, and what centres are drawn by."""
-        centres = {"epsilon_1": self.epsilon_1, "candidates": digest_of(self.candidates)}
-        return super().stated() | centres
+        """The table, its rows, the cost, and what centres are drawn by."""
+        terms = {name: getattr(self, name) for name in ("rows", *BallTerms.model_fields)}
+        return super().stated() | terms | {"outputs": digest_of(self.outputs)}
 
 
 class PandaDeployment(TableBased):
@@ -385,10 +399,15 @@ class Estimate(Message):
 # Rows of a ball
 
 
-class BallRequest(Message):
-    """POST /v1/deployments/{name}/balls: the centre that was drawn, a record of the domain."""
+Coordinate = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+Centre = tuple[Coordinate, Coordinate]
+"""A point of the lattice (`panda.lattice`)."""
 
-    centre: Index
+
+class BallRequest(Message):
+    """POST /v1/deployments/{name}/balls: the centre that was drawn."""
+
+    centre: Centre
 
 
 Block = Annotated[str, Field(max_length=1 << 28)]
@@ -398,20 +417,19 @@ class BallRows(Message):
     """The rows of all records within the radius of a centre, as they lie in a compact table.
 
     Floors, and blocks of rows that follow each other: the integers in a tenth of the bytes of
-    their digits. What is signed is the integers (`signing.rows_digest`).
+    their digits. `proof` has the nodes beside the way from their leaves to the root that the
+    operator signed, so everybody is given rows of one table.
     """
 
     version: Version
-    centre: Index
+    centre: Centre
     records: Indices
     """In the order of the rows in `blocks`; ascending they are the ball."""
-    outputs: Outputs
     floors: Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
     blocks: Annotated[list[Block], Field(max_length=MOST_RECORDS // BLOCK_ROWS + 1)]
     """Base64 of blocks of 256 rows (docs/format.md)."""
-    guarantee: GuaranteeInfo
-    signature: Base64
-    key_id: Hex
+    proof: Block
+    """Base64 of nodes, level by level from the leaves, ascending (`log.root_from`)."""
 
     def unpack(self) -> tuple[list[int], IntArray]:
         """The ball's records, ascending, and their weights."""
@@ -423,14 +441,37 @@ class BallRows(Message):
                 decode_block(base64.b64decode(block, validate=True), size, floors)
                 for block, size in zip(self.blocks, sizes, strict=True)
             ]
-            weights = np.concatenate(blocks)[np.argsort(self.records, kind="stable")]
+            none = np.zeros((0, len(floors)), dtype=np.int64)
+            weights = np.concatenate([none, *blocks])[np.argsort(self.records, kind="stable")]
         except (FileFormatError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"the server's rows cannot be read ({type(error).__name__}); ask again"
             ) from None
-        if len(floors) != len(self.outputs):
-            raise ProtocolError("the server's rows have another number of outputs than they say")
         return sorted(self.records), weights
+
+    def check(self, root: str, size: int, records: list[int], weights: IntArray) -> None:
+        """Raise `SignatureError` unless these are rows of the table of `size` records with this
+        root."""
+        leaves = dict(zip(records, row_leaves(records, weights), strict=True))
+        try:
+            nodes = io.BytesIO(base64.b64decode(self.proof, validate=True))
+            found = root_from(leaves, size, lambda *_: nodes.read(NODE_BYTES)).hex()
+        except (ValueError, KeyError):
+            found = None
+        if found != root or nodes.read():
+            raise SignatureError(
+                "the rows of the ball are not those of the table that the operator signed; do not "
+                "report"
+            )
+
+
+def row_leaves(records: Iterable[int], weights: IntArray) -> list[bytes]:
+    """Leaves of the tree over rows: the record in 4 bytes and its weights in 8 each, low first."""
+    rows = np.ascontiguousarray(weights, dtype="<i8")
+    return [
+        leaf_hash(record.to_bytes(4, "little") + row.tobytes())
+        for record, row in zip(records, rows, strict=True)
+    ]
 
 
 def pack_rows(

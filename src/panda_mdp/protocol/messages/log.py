@@ -9,7 +9,7 @@ published, so that whoever looks computes the roots of its beginnings.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -38,6 +38,37 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
         return leaves[0] if leaves else hashlib.sha256().digest()
     half = 1 << ((len(leaves) - 1).bit_length() - 1)
     return hashlib.sha256(b"\x01" + root_of(leaves[:half]) + root_of(leaves[half:])).digest()
+
+
+def levels_of(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    """All nodes of the tree over leaves, from those up to the root; a last one without a sibling
+    goes up as it is."""
+    levels = [list(leaves)]
+    while len(levels[-1]) > 1:
+        nodes = levels[-1]
+        pairs = zip(nodes[::2], nodes[1::2], strict=False)
+        above = [hashlib.sha256(b"\x01" + left + right).digest() for left, right in pairs]
+        levels.append(above + nodes[2 * len(above) :])
+    return levels
+
+
+def root_from(known: dict[int, bytes], count: int, sibling: Callable[[int, int], bytes]) -> bytes:
+    """The root of the tree over `count` leaves, of which some are known, by number. What lies
+    beside them `sibling` gives by level and number, always in the same order."""
+    level = 0
+    while count > 1:
+        above: dict[int, bytes] = {}
+        for at in sorted(known):
+            if at // 2 in above:
+                continue
+            node = known[at]
+            if at ^ 1 < count:
+                other = known.get(at ^ 1) or sibling(level, at ^ 1)
+                left, right = (other, node) if at % 2 else (node, other)
+                node = hashlib.sha256(b"\x01" + left + right).digest()
+            above[at // 2] = node
+        known, count, level = above, (count + 1) // 2, level + 1
+    return known[0]
 
 
 class LogHead(Signed):

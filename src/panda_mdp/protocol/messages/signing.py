@@ -101,17 +101,10 @@ def digest_of(value: Any) -> str:
 
 
 def rows_digest(
-    kind: Literal["anchors", "records"],
-    members: Sequence[int],
-    outputs: Sequence[int],
-    weights: Sequence[Sequence[int | str]],
+    anchors: Sequence[int], outputs: Sequence[int], weights: Sequence[Sequence[str]]
 ) -> str:
-    """The SHA-256 of some rows, which is signed with the deployment and its round or version.
-
-    `kind` is "anchors" for a round and "records" for a ball, `members` those.
-    """
-    texts = [[str(weight) for weight in row] for row in weights]
-    return digest_of({kind: members, "outputs": outputs, "weights": texts})
+    """The SHA-256 of the rows of a round's anchors, which is signed with deployment and round."""
+    return digest_of({"anchors": anchors, "outputs": outputs, "weights": weights})
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,7 @@ sets only, and the table depends on nothing else.
 
 from __future__ import annotations
 
+import base64
 import multiprocessing
 import os
 import signal
@@ -25,17 +26,21 @@ from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.loss import distance_loss
-from panda_mdp.panda.balls import BallAnchors
-from panda_mdp.panda.centres import BallLaw
 from panda_mdp.panda.coins import CoinScheme
+from panda_mdp.panda.lattice import Lattice
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.problem import Problem
-from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, pack_rows
-from panda_mdp.protocol.messages.signing import rows_digest
+from panda_mdp.protocol.messages.deployments import (
+    AnchorsDeploymentRequest,
+    pack_rows,
+    row_leaves,
+)
+from panda_mdp.protocol.messages.log import levels_of, root_from
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
 from panda_mdp.protocol.server.store.catalogue import domain_of, unpack
 from panda_mdp.protocol.server.store.schema import RoundRow
 from panda_mdp.space.domain import Domain
+from panda_mdp.table.blocks import BLOCK_ROWS
 from panda_mdp.table.decode import decode
 from panda_mdp.table.mechanism import Mechanism
 
@@ -112,43 +117,47 @@ class BallTable:
 
     file: bytes
     epsilon_1: float
-    delta: float
-    candidates: tuple[int, ...] | None
+    edge: float
+    radius: float
 
     def facts(self) -> dict[str, Any]:
-        """What the deployment promises: (epsilon_1 + 2 epsilon_2, delta).
-
-        The factor 2 is the triangle inequality of the nearest record inside; where rounding could
-        make it more, the audited epsilon of the table, a little below the claimed one, pays.
-        """
-        table, law = _read_table(self.file), _ball_law(self)
-        domain = table.problem.domain
-        slack = domain.metric.triangle_slack
-        exact = self.epsilon_1 + 2 * table.audit.epsilon * (1 + slack)
+        """What the deployment promises, and what it is signed with."""
+        table, low, high = _read_table(self.file), *self.law.box
+        problem = table.problem
+        epsilon = self.epsilon_1 + table.epsilon + self.edge
         return {
-            "guarantee": {
-                "epsilon": max(exact, self.epsilon_1 + 2 * table.epsilon),
-                "delta": self.delta,
-                "unit": domain.unit,
-            },
-            "radius": law.radius,
-            "centres": law.centres.tolist(),
+            "guarantee": {"epsilon": epsilon, "delta": 0.0, "unit": problem.domain.unit},
+            "outputs": problem.outputs.tolist(),
+            "rows": _tree_of(self.file)[-1][0].hex(),
+            "box": [low.tolist(), high.tolist()],
         }
 
-    def ball(self, centre: int) -> dict[str, Any]:
-        """The ball around a public centre in blocks cut from the compact table, and what its
-        signature is over."""
-        table, law = _read_table(self.file), _ball_law(self)
-        records = np.sort(law.ball(int(np.flatnonzero(law.centres == centre)[0])))
+    @property
+    def law(self) -> Lattice:
+        """How centres are drawn."""
+        return _ball_law(self.file, self.epsilon_1)
+
+    def ball(self, centre: tuple[int, int]) -> dict[str, Any]:
+        """The ball around a centre in blocks cut from the compact table, and what proves that it
+        is cut from it."""
+        table, law = _read_table(self.file), self.law
+        records = law.ball(centre, self.radius)
         weights, floors = table.weights[records], FlooredRows.over(table.weights).floor
         order, blocks = pack_rows(law.domain, records, weights, floors)
-        outputs = table.problem.outputs.tolist()
+        tree, proof = _tree_of(self.file), bytearray()
+
+        def sibling(level: int, at: int) -> bytes:
+            proof.extend(tree[level][at])
+            return tree[level][at]
+
+        if len(records):
+            known = {record: tree[0][record] for record in records.tolist()}
+            root_from(known, law.domain.size, sibling)
         return {
             "records": order,
-            "outputs": outputs,
             "floors": [str(floor) for floor in floors.tolist()],
             "blocks": blocks,
-            "digest": rows_digest("records", records.tolist(), outputs, weights.tolist()),
+            "proof": base64.b64encode(proof).decode("ascii"),
         }
 
 
@@ -159,11 +168,18 @@ def _read_table(file: bytes) -> Mechanism:
 
 
 @lru_cache(maxsize=4)
-def _ball_law(balls: BallTable) -> BallLaw:
-    candidates = None if balls.candidates is None else np.array(balls.candidates, dtype=np.int64)
-    # Clients compute the law for themselves, on any machine: the one that needs no fit.
-    selection = BallAnchors(balls.epsilon_1, balls.delta, candidates, centre="exponential")
-    return selection.on(_read_table(balls.file).problem.domain)
+def _ball_law(file: bytes, epsilon_1: float) -> Lattice:
+    return Lattice(_read_table(file).problem.domain, epsilon_1)
+
+
+@lru_cache(maxsize=4)
+def _tree_of(file: bytes) -> list[list[bytes]]:
+    """The tree over all rows of a table, in the order of records."""
+    weights, leaves = _read_table(file).weights, []
+    for start in range(0, len(weights), BLOCK_ROWS):
+        some = range(start, min(start + BLOCK_ROWS, len(weights)))
+        leaves += row_leaves(some, weights[np.array(some)])
+    return levels_of(leaves)
 
 
 # Anchors

@@ -79,8 +79,7 @@ def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> dict[s
 
 def ball_table(context: Context, request: BallDeploymentRequest, ref: TableRef) -> BallTable:
     """The table of a ball deployment."""
-    candidates = None if request.candidates is None else tuple(request.candidates)
-    return BallTable(context.file(ref), request.epsilon_1, request.delta, candidates)
+    return BallTable(context.file(ref), request.epsilon_1, request.edge, request.radius)
 
 
 def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
 )
 from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
-from panda_mdp.protocol.messages.types import GuaranteeInfo
 from panda_mdp.protocol.server.failures import Failure, unavailable
 from panda_mdp.protocol.server.routes import (
     Admin,
@@ -72,11 +71,12 @@ def post_ball(
         raise Failure("not_found", msg, "fetch its table")
     if not row.open:
         raise Failure("round_closed", "this deployment is closed", "ask the operator")
-    if message.centre not in row.facts["centres"]:
+    low, high = row.facts["box"]
+    if not all(a <= at <= b for a, at, b in zip(low, message.centre, high, strict=True)):
         raise Failure(
             "invalid",
-            "centre: not one of the public centres of this deployment",
-            "draw the centre with BallAnchors on the whole domain",
+            "centre: not one that any record of this deployment draws",
+            "draw the centre by the deployment's law on the whole domain",
         )
 
     quota = context.live.get(name).quota_of(reporter)
@@ -88,17 +88,11 @@ def post_ball(
     def cut() -> bytes:
         table = ball_table(context, request, row.tables[-1])
         ball = context.pool.run(table.ball, message.centre)
-        rows = BallRows(
-            version=row.version,
-            centre=message.centre,
-            guarantee=GuaranteeInfo(**row.facts["guarantee"]),
-            signature=context.key.sign(signed_bytes("rows", name, row.version, ball.pop("digest"))),
-            key_id=context.key.id,
-            **ball,
-        )
+        rows = BallRows(version=row.version, centre=message.centre, **ball)
         return rows.model_dump_json().encode()
 
-    return answer(context.files.get(f"ball/{row.id}/{row.version}/{message.centre}", cut))
+    column, line = message.centre
+    return answer(context.files.get(f"ball/{row.id}/{row.version}/{column}/{line}", cut))
 
 
 # Rounds
@@ -240,7 +234,7 @@ def get_rows(
     solution, members = Solution.of(row), upload.anchors
     outputs, own = solution.outputs.tolist(), solution.rows(np.array(members, dtype=np.int64))
     weights = [[str(weight) for weight in each] for each in own.tolist()]
-    digest = rows_digest("anchors", members, outputs, weights)
+    digest = rows_digest(members, outputs, weights)
     return RoundRows(
         round=number,
         anchors=members,
