@@ -30,7 +30,8 @@ from panda_mdp.plot.style import BLUE, GREEN, VERMILION, draw_streets, map_axes,
 from panda_mdp.protocol import Allowance, Client
 
 DEPLOYMENTS = ("table", "ball", "anchors")
-EPSILON, EPSILON_1, DELTA = 4.0, 1.0, 1e-3
+EPSILON, EPSILON_1, EDGE, DELTA = 4.0, 1.0, 0.3, 1e-3
+RADIUS_KM = 6.0
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
     known = operator.post("/domains", {"name": "city", **places, "streets": streets})["id"]
     outputs = np.arange(0, domain.size, max(1, domain.size // 20))
     loss = pm.distance_loss(domain, outputs)
-    ball_epsilon = (EPSILON - EPSILON_1) / 2
+    ball_epsilon = EPSILON - EPSILON_1 - EDGE
     for name, epsilon in (("city", EPSILON), ("city-ball", ball_epsilon)):
         table = pm.optimal(pm.Problem(domain, outputs, loss, epsilon), gap=0.05, time_limit=5)
         path = folder / f"{name}.pmdp"
@@ -118,7 +119,8 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
             "name": "ball",
             "table": {"name": "city-ball", "version": 1},
             "epsilon_1": EPSILON_1,
-            "delta": DELTA,
+            "edge": EDGE,
+            "radius": RADIUS_KM,
         },
     )
     # Parameters of the paper's selection that fit (epsilon, delta), by search.

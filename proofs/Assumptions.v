@@ -23,8 +23,9 @@ Print Assumptions prior_is_free.
 Print Assumptions private_prior.
 Print Assumptions discrete_laplace.
 Print Assumptions outside_an_event.
-Print Assumptions floored_balls.
-Print Assumptions nearest_balls.
+Print Assumptions level_law.
+Print Assumptions fading.
+Print Assumptions faded_balls.
 Print Assumptions guarantee_for_events.
 Print Assumptions common_row_balls.
 Print Assumptions triangle_private.

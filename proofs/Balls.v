@@ -44,18 +44,32 @@ Proof.
 Qed.
 End Events.
 
-Section Balls.
-Variables (X : Type) (d : X -> X -> R) (centre : nat -> X -> R) (n m : nat).
-Variables (A : X -> nat -> R) (T : X -> nat -> R) (eps1 eps2 r : R).
+(** The law of a centre: scores f that differ by e^(a d) at most, over sums N that differ by e^(k d) at
+    most, make a law that tells a + k. *)
+Theorem level_law : forall (X Y : Type) (d : X -> X -> R) (f : X -> Y -> R) (N : X -> R) (a k : R),
+  (forall x, 0 < N x) -> (forall x y, 0 <= f x y) -> mdp a d f ->
+  (forall x x', N x' <= exp (k * d x x') * N x) ->
+  mdp (a + k) d (fun x y => f x y / N x).
+Proof.
+  intros X Y d f N a k Npos Fpos F L x x' y. unfold Rdiv.
+  rewrite Rmult_plus_distr_r, exp_plus.
+  assert (I : / N x <= exp (k * d x x') * / N x').
+  { apply Rmult_le_reg_l with (N x); [apply Npos|].
+    apply Rmult_le_reg_r with (N x'); [apply Npos|].
+    assert (P := Npos x). assert (P' := Npos x').
+    replace (N x * / N x * N x') with (N x') by (field; lra).
+    replace (N x * (exp (k * d x x') * / N x') * N x') with (exp (k * d x x') * N x) by (field; lra).
+    apply L. }
+  replace (exp (a * d x x') * exp (k * d x x') * (f x' y * / N x'))
+    with (exp (a * d x x') * f x' y * (exp (k * d x x') * / N x')) by ring.
+  apply Rmult_le_compat; auto. left. apply Rinv_0_lt_compat, Npos.
+Qed.
 
-(** [centre c x] is the distance of x from centre c, d that of two records. *)
-Hypothesis triangle : forall c x x', centre c x' <= centre c x + d x x'.
-Hypothesis d_nonneg : forall x x', 0 <= d x x'.
-Hypothesis eps2_pos : 0 < eps2.
+Section Balls.
+Variables (X : Type) (d : X -> X -> R) (A : X -> nat -> R) (T : X -> nat -> R) (eps1 eps2 : R).
 Hypothesis A_nonneg : forall x c, 0 <= A x c.
 Hypothesis A_private : mdp eps1 d A.
 Hypothesis T_nonneg : forall x y, 0 <= T x y.
-Hypothesis T_sum : forall x, sigma m (T x) = 1.
 Hypothesis T_private : mdp eps2 d T.
 
 Lemma joint : forall x x' c (u v k : R), 0 <= u -> 0 <= v -> u <= exp k * v ->
@@ -67,81 +81,62 @@ Proof.
   apply Rmult_le_compat; auto.
 Qed.
 
-(** *** A floored row outside *)
+(** *** Rows that fade *)
 
-Variables (q : nat -> R) (S : R).
-Hypothesis q_nonneg : forall y, 0 <= q y.
-Hypothesis q_sum : sigma m q = 1.
+(** [u c] is the row of everybody outside ball c, [w c x] its share in the report of x, 1 outside.
+    A row of the table is at most [M c] times the common one. *)
+Variables (w : nat -> X -> R) (u : nat -> nat -> R) (M : nat -> R).
+Hypothesis u_nonneg : forall c y, 0 <= u c y.
+Hypothesis w_share : forall c x, 0 <= w c x <= 1.
+Hypothesis below : forall c x y, w c x < 1 -> T x y <= M c * u c y.
 
-(** No two entries of a column, those of the public row q included, differ by more than e^S. *)
-Hypothesis S_nonneg : 0 <= S.
-Hypothesis span : forall x x' y, T x y <= exp S * T x' y.
-Hypothesis span_q : forall x y, T x y <= exp S * q y /\ q y <= exp S * T x y.
+(** What the share keeps: as it falls with the depth, which a distance bounds. *)
+Variable edge : R.
+Hypothesis falls : forall c x x', w c x <= exp ((eps2 + edge) * d x x') * w c x'.
+Hypothesis rises : forall c x x', w c x < 1 ->
+  w c x + (1 - w c x) * M c
+  <= exp ((eps2 + edge) * d x x') * w c x' + exp (edge * d x x') * ((1 - w c x') * M c).
 
-Definition floored (x : X) (c y : nat) : R := if Rle_dec (centre c x) r then T x y else q y.
+Definition faded (x : X) (c y : nat) : R := w c x * u c y + (1 - w c x) * T x y.
 
-Definition beyond (x : X) (c : nat) : bool :=
-  if Rlt_dec (r - S / eps2) (centre c x) then true else false.
-
-(** Balls without the factor 2: if x draws a centre farther than r - S / eps_2 with probability at
-    most delta, what is seen is (eps_1 + eps_2, delta)-private. *)
-Theorem floored_balls : forall x x' delta,
-  sigma n (fun c => if beyond x c then A x c else 0) <= delta ->
-  forall E, probability X n m A floored x E
-            <= exp ((eps1 + eps2) * d x x') * probability X n m A floored x' E + delta.
+(** Whatever ball it is, rows that fade into its common row tell eps_2 + edge at most. *)
+Theorem fading : forall c x x' y,
+  faded x c y <= exp ((eps2 + edge) * d x x') * faded x' c y.
 Proof.
-  intros x x' delta Hd. rewrite Rmult_plus_distr_r.
-  assert (F0 : forall x c y, 0 <= floored x c y)
-    by (intros; unfold floored; destruct (Rle_dec _ _); auto).
-  apply outside_an_event with (bad := beyond x); auto.
-  - intros. unfold floored. destruct (Rle_dec _ _); auto.
-  - intros c y B. apply joint; auto. unfold beyond in B.
-    destruct (Rlt_dec (r - S / eps2) (centre c x)) as [|N]; [discriminate|].
-    assert (Tr := triangle c x x'). assert (D := d_nonneg x x').
-    assert (Q : eps2 * (S / eps2) = S) by (field; lra).
-    assert (Q0 : 0 <= S / eps2)
-      by (apply Rmult_le_pos; [exact S_nonneg | left; apply Rinv_0_lt_compat, eps2_pos]).
-    destruct (Rle_lt_dec S (eps2 * d x x')) as [Far|Near].
-    + assert (G : forall u v, 0 <= v -> u <= exp S * v -> u <= exp (eps2 * d x x') * v).
-      { intros u v Hv H. apply Rle_trans with (1 := H).
-        apply Rmult_le_compat_r; [exact Hv | apply exp_le, Far]. }
-      assert (One : 1 <= exp S) by (rewrite <- exp_0; apply exp_le, S_nonneg).
-      unfold floored. destruct (Rle_dec (centre c x) r); destruct (Rle_dec (centre c x') r);
-        apply G; auto.
-      * apply span_q.
-      * apply span_q.
-      * assert (Hq := q_nonneg y). nra.
-    + assert (d x x' < S / eps2) by nra.
-      unfold floored. destruct (Rle_dec (centre c x) r); [|lra].
-      destruct (Rle_dec (centre c x') r); [|lra]. apply T_private.
+  intros c x x' y. unfold faded.
+  assert (U := u_nonneg c y). assert (Z := T_nonneg x y). assert (Z' := T_nonneg x' y).
+  destruct (w_share c x) as [W0 W1]. destruct (w_share c x') as [V0 V1].
+  assert (F := falls c x x'). assert (P := T_private x x' y).
+  assert (E : exp ((eps2 + edge) * d x x') = exp (edge * d x x') * exp (eps2 * d x x')).
+  { rewrite <- exp_plus. f_equal. ring. }
+  assert (Q := exp_pos (edge * d x x')).
+  set (D := exp ((eps2 + edge) * d x x')) in *. set (G := exp (edge * d x x')) in *.
+  assert (Step : w c x * u c y + (1 - w c x) * T x y
+                 <= D * w c x' * u c y + G * (1 - w c x') * T x y).
+  { destruct (Rlt_le_dec (w c x) 1) as [Inside|Out].
+    - assert (R := rises c x x' Inside). fold D in R. fold G in R.
+      assert (B := below c x y Inside).
+      destruct (Rle_lt_dec (1 - w c x) (G * (1 - w c x'))) as [K|K]; nra.
+    - assert (One : w c x = 1) by lra. rewrite One in *.
+      assert (0 <= G * (1 - w c x') * T x y).
+      { apply Rmult_le_pos; [apply Rmult_le_pos|]; lra. }
+      assert (1 * u c y <= D * w c x' * u c y) by (apply Rmult_le_compat_r; assumption). lra. }
+  apply Rle_trans with (1 := Step). rewrite E.
+  assert (G * (1 - w c x') * T x y
+          <= G * (1 - w c x') * (exp (eps2 * d x x') * T x' y)).
+  { apply Rmult_le_compat_l; [apply Rmult_le_pos; lra | exact P]. }
+  rewrite E in *. nra.
 Qed.
 
-(** *** The nearest row inside *)
-
-(** A record inside is its own surrogate; one outside takes a nearest record inside. *)
-Variable surrogate : nat -> X -> X.
-Hypothesis own : forall c x, centre c x <= r -> surrogate c x = x.
-Hypothesis nearest : forall c x x', centre c x <= r -> d x' (surrogate c x') <= d x' x.
-Hypothesis d_triangle : forall x x' x'', d x x'' <= d x x' + d x' x''.
-Hypothesis d_symmetric : forall x x', d x x' = d x' x.
-
-Definition outside (x : X) (c : nat) : bool := if Rlt_dec r (centre c x) then true else false.
-
-(** Then what is seen is (eps_1 + 2 eps_2, delta)-private, delta the chance to be outside. *)
-Theorem nearest_balls : forall x x' delta,
-  sigma n (fun c => if outside x c then A x c else 0) <= delta ->
-  forall E, probability X n m A (fun x c => T (surrogate c x)) x E
-            <= exp ((eps1 + 2 * eps2) * d x x')
-               * probability X n m A (fun x c => T (surrogate c x)) x' E + delta.
+(** Centre and report together: eps_1 + eps_2 + edge, and no delta. *)
+Theorem faded_balls : forall x x' c y,
+  A x c * faded x c y <= exp ((eps1 + (eps2 + edge)) * d x x') * (A x' c * faded x' c y).
 Proof.
-  intros x x' delta Hd. rewrite Rmult_plus_distr_r.
-  apply outside_an_event with (bad := outside x); auto.
-  intros c y B. apply joint; auto. unfold outside in B.
-  destruct (Rlt_dec r (centre c x)) as [|N]; [discriminate|]. apply Rnot_lt_le in N.
-  rewrite (own c x N). apply Rle_trans with (1 := T_private x (surrogate c x') y).
-  apply Rmult_le_compat_r; [auto|]. apply exp_le.
-  assert (H1 := nearest c x x' N). assert (H2 := d_triangle x x' (surrogate c x')).
-  rewrite (d_symmetric x' x) in H1. nra.
+  intros x x' c y. rewrite Rmult_plus_distr_r.
+  assert (F : forall x, 0 <= faded x c y).
+  { intro a. unfold faded. assert (U := u_nonneg c y). assert (Z := T_nonneg a y).
+    destruct (w_share c a). apply Rplus_le_le_0_compat; apply Rmult_le_pos; lra. }
+  apply joint; [apply F | apply F | apply fading].
 Qed.
 
 End Balls.

@@ -40,11 +40,11 @@ def main() -> None:
             connection.close()
         running.admin.post("/v1/domains", json=domain_body(small_domain(), "city"))
         ball = {"kind": "ball", "name": "ball", "table": {"name": "city", "version": 1}}
-        body = {**ball, "epsilon_1": 1.0, "delta": 0.1}
+        body = {**ball, "epsilon_1": 1.0, "edge": 0.5, "radius": 3.0}
         running.admin.post("/v1/deployments", json=body).raise_for_status()
         (reporter,) = running.reporters(1)
         asked = [
-            reporter.post("/v1/deployments/ball/balls", json={"centre": n % 40}).status_code
+            reporter.post("/v1/deployments/ball/balls", json={"centre": [n % 8, n // 8]}).status_code
             for n in range(40)
         ]
         print(f"balls for a quota of 1 report: {asked.count(200)} of {len(asked)}")
