@@ -43,9 +43,9 @@ def main() -> None:
         body = {**ball, "epsilon_1": 1.0, "edge": 0.5, "radius": 3.0}
         running.admin.post("/v1/deployments", json=body).raise_for_status()
         (reporter,) = running.reporters(1)
+        url = "/v1/deployments/ball/balls"
         asked = [
-            reporter.post("/v1/deployments/ball/balls", json={"centre": [n % 8, n // 8]}).status_code
-            for n in range(40)
+            reporter.post(url, json={"centre": [n % 8, n // 8]}).status_code for n in range(40)
         ]
         print(f"balls for a quota of 1 report: {asked.count(200)} of {len(asked)}")
     finally:
