@@ -79,7 +79,7 @@ def test_an_anchor_that_stands_for_nobody_has_its_own_loss() -> None:
 
 def test_balls_that_miss_less_share_centres_and_table(problem) -> None:
     first = pm.BallAnchors(1.0, 0.1).scheme(problem, 0.1, pm.PandaOptions(gap=0.05))
-    larger = first.missing(0.01)
+    larger = first.missing(0.01, 0.1)
     assert larger.mechanism is first.mechanism
     assert larger.law.mechanism is first.law.mechanism
     assert larger.law.missed.max() <= 0.01 < first.law.missed.max()
