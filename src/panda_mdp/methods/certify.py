@@ -208,6 +208,10 @@ class Solver(ABC):
         """A decision by the clock, made the same for all processes that solve together."""
         return decision
 
+    def alone(self) -> bool:
+        """Whether no other process solves with this one, and waits for it where it stops."""
+        return True
+
     def note(self) -> str:
         """What a report says in place of its numbers."""
         return ""
@@ -285,7 +289,7 @@ class Standing:
 
     def run(self) -> Standing:
         """Solve to the gap, or to a limit, or until interrupted."""
-        latest = self.budget.latest
+        latest = self.budget.latest if self.solver.alone() else None
         try:
             with within(None if latest is None else latest - self._spent(), self.budget.clock):
                 try:

@@ -67,6 +67,10 @@ class Engine(ABC):
         """A decision by the clock, made the same for all processes that solve together."""
         return decision
 
+    def alone(self) -> bool:
+        """Whether no other process solves with this one."""
+        return True
+
 
 class CpuEngine(Engine):
     """All cores of this machine, compiled by numba."""
@@ -154,6 +158,11 @@ class JaxEngine(Engine):
         from panda_mdp.compute.jax.device import any_process
 
         return any_process(decision)
+
+    def alone(self) -> bool:
+        import jax
+
+        return bool(jax.process_count() == 1)
 
 
 Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine

@@ -179,6 +179,9 @@ class FirstOrder(TableSolver):
     def agree(self, decision: bool) -> bool:
         return self.engine.agree(decision)
 
+    def alone(self) -> bool:
+        return self.engine.alone()
+
 
 def pairs_to_add(wanted: float) -> int:
     """How many pairs a record may add at a time: the farther from the gap, the more."""
