@@ -15,15 +15,12 @@ from panda_mdp.cli.estimate import estimate, quality
 from panda_mdp.cli.frame import Frame, output_console, working, write_json
 from panda_mdp.cli.meaning import attack, epsilon, explain
 from panda_mdp.cli.options import (
+    TRAVELLED,
     CityFile,
-    Epsilon,
+    Drawn,
     Json,
     NonNegative,
-    Outputs,
-    Records,
-    Seed,
     TableFile,
-    Tasks,
     comma_separated,
     described,
     require,
@@ -64,12 +61,12 @@ app.command("map")(draw_map)
 
 COMPARED = 2000
 AUDITED = {
-    "holds": "{holds}",
-    "audited epsilon": "{0.epsilon:.9g} {per}",
-    "claimed epsilon": "{0.claimed:.9g} {per}",
-    "worst pair": "records {0.worst[0]} and {0.worst[1]}, {0.distance:.6g} {0.unit}",
-    "worst output": "{0.worst[2]}",
-    "pairs covered": "{0.pairs:,}, all outputs",
+    "holds": "{verdict}",
+    "audited epsilon": "{audited_epsilon:.9g} {per}",
+    "claimed epsilon": "{epsilon:.9g} {per}",
+    "worst pair": "records {worst[records][0]} and {worst[records][1]}, {distance:.6g} {unit}",
+    "worst output": "{worst[output]}",
+    "pairs covered": "{pairs:,}, all outputs",
 }
 STATED = {
     "claims": "{guarantee}",
@@ -128,12 +125,8 @@ def _finish(outcomes: list[MethodRun], json: Path | None) -> None:
 @described
 def compare(
     city: CityFile,
-    records: Records = None,
-    outputs: Outputs = None,
-    tasks: Tasks = 1,
-    epsilon: Epsilon = 5.0,
+    drawn: Drawn = TRAVELLED,
     methods: str = "all",
-    seed: Seed = 0,
     limit: NonNegative = 60.0,
     json: Json = None,
 ) -> None:
@@ -148,18 +141,17 @@ def compare(
     """
     from panda_mdp.city.draw import find_city
     from panda_mdp.cli.printing import print_comparison, run_all
-    from panda_mdp.cli.solve import drawn_problem
     from panda_mdp.survey.registry import choose_methods
     from panda_mdp.survey.registry import methods as existing
 
-    chosen = choose_methods(existing() if methods == "all" else comma_separated(methods))
+    named = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
-        city_map = find_city(city, records or COMPARED, seed)
-        problem = drawn_problem(city_map, (records, outputs, tasks), epsilon, seed, COMPARED)
-    outcomes = list(run_all(chosen, problem, (limit or None,) * len(chosen)))
+        source = find_city(city, drawn.records or COMPARED, drawn.seed)
+        problem = drawn.problem(source, COMPARED)
+    outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
     title = (
-        f"{problem.size:,} records, {problem.outputs_count} outputs, {tasks} task(s), "
-        f"epsilon {epsilon:g} {per(problem.domain.unit)}"
+        f"{problem.size:,} records, {problem.outputs_count} outputs, {drawn.tasks} task(s), "
+        f"epsilon {drawn.epsilon:g} {per(problem.domain.unit)}"
     )
     print_comparison(output_console(), outcomes, title)
     _finish(outcomes, json)
@@ -174,7 +166,7 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
         epsilon NUMBER: Audit against this epsilon, not the file's own.
     """
     from panda_mdp.cli.panda import show_audit
-    from panda_mdp.cli.printing import show, tell
+    from panda_mdp.cli.printing import show_facts
     from panda_mdp.privacy.audit import audit as audit_table
     from panda_mdp.table.decode import at_path, examine, inspect
 
@@ -186,15 +178,14 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
     with working("auditing all pairs"):
         table = at_path(file, examine)
         verdict = table.audit if epsilon is None else audit_table(table, epsilon)
-    first, second, output = verdict.worst
-    rows = tell(AUDITED, verdict, holds="yes" if verdict.holds else "NO", per=per(verdict.unit))
+    *records, output = verdict.worst
     numbers = {
         **{name: getattr(verdict, name) for name in ("holds", "unit", "distance", "pairs")},
         "audited_epsilon": verdict.epsilon,
         "epsilon": verdict.claimed,
-        "worst": {"records": [first, second], "output": output},
+        "worst": {"records": records, "output": output},
     }
-    show(f"Audit of {file}", rows, json, numbers)
+    show_facts(f"Audit of {file}", AUDITED, numbers, json)
     raise typer.Exit(not verdict.holds)
 
 

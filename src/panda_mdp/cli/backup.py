@@ -11,9 +11,9 @@ import typer
 from panda_mdp.base.atomic import write_private
 from panda_mdp.base.packages import need
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import Json, described
+from panda_mdp.cli.options import Json, MaybePath, described
 from panda_mdp.cli.printing import show
-from panda_mdp.cli.serve import DEFAULT, Database, check_key, key_path, read_sheet
+from panda_mdp.cli.serve import Service
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -24,21 +24,13 @@ Backup = Annotated[Path, typer.Argument(metavar="FOLDER")]
 
 
 @described
-def backup(
-    folder: Backup,
-    database: Database = DEFAULT,
-    key: Path | None = None,
-    keys: Path | None = None,
-    json: Json = None,
-) -> None:
+def backup(folder: Backup, service: Service, json: Json = None) -> None:
     """Back up a service, running or not: the database of one moment, the sheet of keys, a manifest.
 
     Private keys are not copied; keep theirs elsewhere. The folder holds what people reported.
 
     Options:
         folder FOLDER: New folder of the backup.
-        key FILE: The server's key; beside a SQLite database by default.
-        keys FILE: The sheet of keys that the server is given.
     """
     need("fastapi", "a server", "server")
     from panda_mdp.protocol.messages.signing import SigningKey
@@ -47,22 +39,16 @@ def backup(
 
     if folder.exists():
         raise InvalidInputError(f"{folder} is there already; give a new folder")
-    if keys is not None:
-        read_sheet(keys)
-    with Store.open(database, read_only=True) as store, working("backing up"):
-        key_id = SigningKey.load(key_path(store, key)).id
-        made = back_up(database, folder, key_id, keys)
+    # A damaged sheet is refused before anything is copied.
+    _ = service.sheet
+    with Store.open(service.database, read_only=True) as store, working("backing up"):
+        key_id = SigningKey.load(service.key_path(store)).id
+        made = back_up(service.database, folder, key_id, service.keys)
     _show(made, f"Backup in {folder}", json)
 
 
 @described
-def restore(
-    folder: Backup,
-    database: Database = DEFAULT,
-    key: Path | None = None,
-    keys: Path | None = None,
-    json: Json = None,
-) -> None:
+def restore(folder: Backup, service: Service, json: Json = None) -> None:
     """Restore a backup to a database that does not exist, or into an empty one of PostgreSQL.
 
     Stop the server first. Refuses to write beside what another database left.
@@ -79,15 +65,16 @@ def restore(
     from panda_mdp.protocol.server.store.database import Store
 
     manifest = read_manifest(folder)
-    with closing(Store(database)) as store:
-        own = key_path(store, key)
+    keys = service.keys
+    with closing(Store(service.database)) as store:
+        own = service.key_path(store)
     if own.exists() and SigningKey.load(own).id != manifest.key:
         raise InvalidInputError(f"{own} is another key than {manifest.key}, which the backup is of")
     sheet = (folder / SHEET).read_bytes() if SHEET in manifest.files else None
     if sheet is not None and keys is not None and keys.exists() and keys.read_bytes() != sheet:
         raise InvalidInputError(f"{keys} is another sheet of keys than the backup's; move it aside")
     with working("restoring"):
-        restored(folder, database)
+        restored(folder, service.database)
     if sheet is not None and keys is not None and not keys.exists():
         write_private(keys, sheet)
     _show(manifest, f"Restored from {folder}", json)
@@ -100,10 +87,8 @@ def restore(
 
 @described
 def doctor(
-    database: Database = DEFAULT,
-    key: Path | None = None,
-    keys: Path | None = None,
-    backup: Path | None = None,
+    service: Service,
+    backup: MaybePath = None,
     json: Json = None,
 ) -> None:
     """Look at everything that a server needs and change nothing. Exit code 1 where it is not well.
@@ -112,21 +97,18 @@ def doctor(
     the key against what it signed. Works beside a running server.
 
     Options:
-        key FILE: The server's key; beside a SQLite database by default.
-        keys FILE: The sheet of keys that the server is given.
         backup FOLDER: Look at this backup too.
     """
     need("fastapi", "a server", "server")
     from panda_mdp.protocol.server.backup import examine
 
     def signing(store: Store) -> str:
-        sheet = None if keys is None else read_sheet(keys)
-        return f"{check_key(store, key_path(store, key), sheet).id}, as before"
+        return f"{service.operator(store).id}, as before"
 
     with working("looking"):
-        found = examine(database, signing, backup)
+        found = examine(service.database, signing, backup)
     rows = [(each.what, f"{'good' if each.good else 'NOT GOOD'}: {each.seen}") for each in found]
-    show(f"Service on {_named(database)}", rows, json, [each._asdict() for each in found])
+    show(f"Service on {_named(service.database)}", rows, json, [each._asdict() for each in found])
     raise typer.Exit(not all(each.good for each in found))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,10 @@ from panda_mdp.cli.options import (
     AtMost,
     FromOne,
     Json,
+    MaybePath,
+    MaybeText,
     NonNegative,
+    Promise,
     Share,
     described,
     require,
@@ -74,6 +78,44 @@ Period = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Address:
+    """A server as anybody calls it."""
+
+    url: Url
+    plain_http: Plain = False
+
+    def wire(self, token: str | None = None, **options: Any) -> Any:
+        """A connection, closed at the end of a block."""
+        from panda_mdp.protocol.client.wire import Wire
+
+        return closing(Wire(self.url, token, allow_plain_http=self.plain_http, **options))
+
+
+@dataclass(frozen=True)
+class Account(Address):
+    """A server as the bearer of a token calls it."""
+
+    token_file: TokenFile = None
+
+    def wire(self, token: str | None = None, **options: Any) -> Any:
+        """A connection with the token of the file or the environment."""
+        return super().wire(token or read_token(self.token_file), **options)
+
+
+@dataclass(frozen=True)
+class Server(Address):
+    """A server as somebody with a ledger sees it."""
+
+    folder: Folder = HOME
+
+    def client(self, token: str | None = None) -> Client:
+        """The client, to be used in a block."""
+        from panda_mdp.protocol import Client as Made
+
+        return Made(self.url, token, self.folder, allow_plain_http=self.plain_http)
+
+
 @client_app.command("init")
 @described
 def init(
@@ -122,11 +164,12 @@ def init(
 
 
 @client_app.command("status")
-def status(url: Url, folder: Folder = HOME, plain_http: Plain = False, json: Json = None) -> None:
+@described
+def status(server: Server, json: Json = None) -> None:
     """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
     from panda_mdp.privacy.guarantee import Guarantee
 
-    with _client(url, None, folder, plain_http) as client:
+    with server.client() as client:
         key, offers, limits = client.key.id, client.deployments(), client.ledger.allowance
     rows: list[tuple[str, object]] = [("operator's key", f"{key} (pinned)")]
     states: list[dict[str, Any]] = []
@@ -140,21 +183,17 @@ def status(url: Url, folder: Folder = HOME, plain_http: Plain = False, json: Jso
         rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
         shown = offer.model_dump(include={"name", "kind", "open", "guarantee"})
         states.append({**shown, "allowed": verdict == "allowed"})
-    show(url, rows, json, {"key": key, "deployments": states})
+    show(server.url, rows, json, {"key": key, "deployments": states})
 
 
 @client_app.command("fetch")
 @described
 def fetch(
-    url: Url,
+    server: Server,
     name: Name,
+    promise: Promise,
     version: FromOne = None,
     accept_update: bool = False,
-    at_most: AtMost = None,
-    unit: str | None = None,
-    identity: str | None = None,
-    folder: Folder = HOME,
-    plain_http: Plain = False,
     json: Json = None,
 ) -> None:
     """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost.
@@ -162,15 +201,11 @@ def fetch(
     Options:
         version NUMBER: Only this version of the table.
         accept_update: Take another table than the one used before.
-        at_most NUMBER: Refuse a report that costs more epsilon.
-        unit NAME: Refuse distances in another unit.
-        identity HEX: Refuse another table, problem or records.
     """
-    from panda_mdp.table.decode import Expected
-
-    expected = Expected(at_most, unit, identity)
-    with _client(url, None, folder, plain_http) as client, working("fetching and auditing"):
-        plan = client.plan(name, version=version, accept_update=accept_update, expected=expected)
+    with server.client() as client, working("fetching and auditing"):
+        plan = client.plan(
+            name, version=version, accept_update=accept_update, expected=promise.expected
+        )
     domain, proved = plan.domain, plan.guarantee is not None
     rows = [
         ("version", plan.version),
@@ -180,23 +215,19 @@ def fetch(
         *([("snapping", plan.snapping)] if domain.geographic and proved else ()),
     ]
     told = {key.replace(" ", "_"): str(value) for key, value in rows}
-    show(f"{name} of {url}", rows, json, told)
+    show(f"{name} of {server.url}", rows, json, told)
 
 
 @client_app.command("report", context_settings=PLACES_IN_ARGUMENTS)
 @described
 def report(
     context: typer.Context,
-    url: Url,
+    server: Server,
     name: Name,
+    promise: Promise,
     token_file: TokenFile = None,
     wait: NonNegative = 60.0,
     accept_no_guarantee: bool = False,
-    at_most: AtMost = None,
-    unit: str | None = None,
-    identity: str | None = None,
-    folder: Folder = HOME,
-    plain_http: Plain = False,
     json: Json = None,
 ) -> None:
     """Report a place (`lat,lon`) or a record's index, read from standard input.
@@ -207,20 +238,14 @@ def report(
     Options:
         wait SECONDS: How long a round may take to be solved.
         accept_no_guarantee: Report through a deployment that has none; spends the whole period.
-        at_most NUMBER: Refuse a report that costs more epsilon.
-        unit NAME: Refuse distances in another unit.
-        identity HEX: Refuse another table, problem or records.
     """
-    from panda_mdp.table.decode import Expected
-
     require(
         not context.args,
         "the place is read from standard input, never from the arguments; give URL NAME alone",
     )
-    token = read_token(token_file, needed=False)
-    with _client(url, token, folder, plain_http) as client:
+    with server.client(read_token(token_file, needed=False) or None) as client:
         with working("fetching and auditing"):
-            plan = client.plan(name, expected=Expected(at_most, unit, identity))
+            plan = client.plan(name, expected=promise.expected)
         if not plan.one_use:
             read_token(token_file)
         record = _read_sealed(plan)
@@ -241,19 +266,14 @@ def report(
 
 
 @client_app.command("collect")
-def collect(
-    url: Url,
-    name: Name,
-    token_file: TokenFile = None,
-    folder: Folder = HOME,
-    plain_http: Plain = False,
-) -> None:
+@described
+def collect(server: Server, name: Name, token_file: TokenFile = None) -> None:
     """Collect the period's one-use tokens of a deployment that takes reports with them alone.
 
     The server sees who collects and, later, a report that is nobody's. Collect hours before you
     report, or from another network: address and time would join the two.
     """
-    with _client(url, read_token(token_file), folder, plain_http) as client:
+    with server.client(read_token(token_file)) as client:
         with working("fetching and auditing"):
             plan = client.plan(name)
         count = client.collect(plan)
@@ -261,11 +281,10 @@ def collect(
 
 
 @client_app.command("retry")
-def retry(
-    url: Url, token_file: TokenFile = None, folder: Folder = HOME, plain_http: Plain = False
-) -> None:
+@described
+def retry(server: Server, token_file: TokenFile = None) -> None:
     """Send again, unchanged, what was charged and not accepted. Exit code 1 if some remains."""
-    with _client(url, read_token(token_file, needed=False), folder, plain_http) as client:
+    with server.client(read_token(token_file, needed=False) or None) as client:
         accepted, remaining = client.retry()
     typer.echo(f"{accepted} accepted, {remaining} remain")
     raise typer.Exit(min(remaining, 1))
@@ -320,12 +339,7 @@ def forget(
 @client_app.command("trust")
 @described
 def trust(
-    url: Url,
-    key: str | None = None,
-    witness: str | None = None,
-    forget_log: bool = False,
-    folder: Folder = HOME,
-    plain_http: Plain = False,
+    server: Server, key: MaybeText = None, witness: MaybeText = None, forget_log: bool = False
 ) -> None:
     """Show the pinned key of a server, pin another one, or take its log as it is now.
 
@@ -338,22 +352,22 @@ def trust(
     from panda_mdp.protocol.client.trust import Trust
     from panda_mdp.protocol.client.wire import origin_of
 
-    place = folder.expanduser()
+    place = server.folder.expanduser()
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    pins = Trust(place, origin_of(url, plain_http)[0])
+    pins = Trust(place, origin_of(server.url, server.plain_http)[0])
     if key is not None:
         pins.pin_key(VerifyKey.from_base64(key))
     if witness is not None:
         pins.pin_witness(VerifyKey.from_base64(witness))
     if forget_log:
         pins.forget_log()
-    shown = f"no key of {url} is pinned; the first one that it shows will be"
+    shown = f"no key of {server.url} is pinned; the first one that it shows will be"
     typer.echo(f"{pins.key.id} {pins.key.base64}" if pins.key else shown)
 
 
 @client_app.command("enrol")
 @described
-def enrol(url: Url, token_file: Annotated[Path, typer.Option()], plain_http: Plain = False) -> None:
+def enrol(server: Address, token_file: Annotated[Path, typer.Option()]) -> None:
     """Exchange an invitation, read from standard input, for a token of your own.
 
     Options:
@@ -361,7 +375,6 @@ def enrol(url: Url, token_file: Annotated[Path, typer.Option()], plain_http: Pla
     """
     from pydantic import ValidationError
 
-    from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.messages.service import EnrolRequest, TokenMade
 
     if token_file.exists():
@@ -374,31 +387,29 @@ def enrol(url: Url, token_file: Annotated[Path, typer.Option()], plain_http: Pla
         raise InvalidInputError(
             "standard input has no invitation, which looks like pmi_0123456789ab_..."
         ) from None
-    with closing(Wire(url, allow_plain_http=plain_http)) as wire:
+    with server.wire() as wire:
         made: TokenMade = wire.post(TokenMade, invitation, "enrol", own=False)
     write_private(token_file, made.token.encode())
     typer.echo(f"enrolled; the token is in {token_file}")
 
 
 @client_app.command("withdraw")
-def withdraw(url: Url, token_file: TokenFile = None, plain_http: Plain = False) -> None:
+@described
+def withdraw(account: Account) -> None:
     """Have the server erase everything that was reported with your token.
 
     What was spent stays spent: whoever has read a report may remember it.
     """
-    from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.messages.service import RemovalDone
 
-    with closing(Wire(url, read_token(token_file), allow_plain_http=plain_http)) as wire:
+    with account.wire() as wire:
         done: RemovalDone = wire.delete(RemovalDone, "reports")
     typer.echo(f"{done.reports} reports erased")
 
 
 @client_app.command("heads")
 @described
-def heads(
-    url: Url, compare: Path | None = None, folder: Folder = HOME, plain_http: Plain = False
-) -> None:
+def heads(server: Server, compare: MaybePath = None) -> None:
     """Print the latest head of a server's log, a line to pass on; or compare with those of others.
 
     Whoever was shown another log than you has a head that yours does not contain.
@@ -406,7 +417,7 @@ def heads(
     Options:
         compare FILE: Lines of other people, one per head, to compare with.
     """
-    with _client(url, None, folder, plain_http) as client:
+    with server.client() as client:
         if compare is not None:
             number = client.compare_heads(compare.read_text())
             typer.echo(f"{number} heads are of the same log as yours")
@@ -422,12 +433,6 @@ def _read_sealed(plan: Plan) -> Record:
     """The record of a line `lat,lon` or of an index. No error shows the line."""
     given = next(read_lines(plan.domain, sys.stdin))
     return plan.record(given) if isinstance(given, int) else plan.place(*given)
-
-
-def _client(url: str, token: str | None, folder: Path, plain_http: bool) -> Client:
-    from panda_mdp.protocol import Client as Made
-
-    return Made(url, token or None, folder, allow_plain_http=plain_http)
 
 
 def read_token(path: Path | None, needed: bool = True) -> str:

@@ -6,12 +6,20 @@ import inspect
 import re
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
 from panda_mdp.cli.frame import check_target
+
+if TYPE_CHECKING:
+    from panda_mdp.city.city import City
+    from panda_mdp.problem import Problem
+    from panda_mdp.space.domain import Domain
+    from panda_mdp.table.decode import Expected
 
 ALL = 0
 """What the word 'all' stands for among counts."""
@@ -23,13 +31,43 @@ def described(command: Command) -> Command:
     """A command, with what its docstring says of its parameters.
 
     Below the line `Options:` a parameter has a paragraph: its name, the placeholder of its value
-    (switches have none), a colon, and the help. Its type may declare bounds beside that.
+    (switches have none), a colon, and the help. Its type may declare bounds beside that. A
+    parameter whose type is a dataclass stands for the dataclass's fields, which are declared and
+    described there for all commands that take them.
     """
-    text, _, options = (command.__doc__ or "").partition("Options:\n")
-    hints = get_type_hints(command, include_extras=True)
-    parameters = inspect.signature(command).parameters
-    for name, placeholder, words in PARAGRAPH.findall(inspect.cleandoc(options)):
-        default, kind = parameters[name].default, hints[name]
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {}
+    parameters: dict[str, inspect.Parameter] = {}
+    for name, one in signature.parameters.items():
+        own = {name: one}
+        if is_dataclass(one.annotation):
+            groups[name] = one.annotation
+            own = dict(inspect.signature(one.annotation, eval_str=True).parameters)
+            usual = {} if one.default is one.empty else vars(one.default)
+            own |= {field: own[field].replace(default=usual[field]) for field in usual}
+        parameters |= own
+    for thing in (*groups.values(), command):
+        _describe(parameters, thing.__doc__ or "")
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{one.name: given.pop(one.name) for one in fields(group)})
+        command(**given)
+
+    listed = [one.replace(kind=one.KEYWORD_ONLY) for one in parameters.values()]
+    run.__dict__["__signature__"] = signature.replace(parameters=listed)
+    run.__annotations__ = {one.name: one.annotation for one in listed}
+    run.__doc__ = (command.__doc__ or "").partition("Options:\n")[0].rstrip()
+    return cast("Command", run)
+
+
+def _describe(parameters: dict[str, inspect.Parameter], text: str) -> None:
+    """Give parameters the placeholders and the help of a docstring."""
+    for name, placeholder, words in PARAGRAPH.findall(
+        inspect.cleandoc(text.partition("Options:\n")[2])
+    ):
+        default, kind = parameters[name].default, parameters[name].annotation
         declared = getattr(kind, "__metadata__", None)
         if declared:
             kind, described_as = kind.__origin__, copy(declared[0])
@@ -40,9 +78,7 @@ def described(command: Command) -> Command:
             names = (f"--{name.replace('_', '-')}",) if default is False else ()
             described_as = typer.Option(*names)
         described_as.metavar, described_as.help = placeholder or None, " ".join(words.split())
-        command.__annotations__[name] = Annotated[kind, described_as]
-    command.__doc__ = text.rstrip()
-    return command
+        parameters[name] = parameters[name].replace(annotation=Annotated[kind, described_as])
 
 
 def require(holds: object, message: str, option: str | None = None) -> None:
@@ -53,6 +89,7 @@ def require(holds: object, message: str, option: str | None = None) -> None:
 
 def count_or_all(text: str) -> int:
     """A whole number from 1, or ALL for the word."""
+    text = str(text)
     if text == "all":
         return ALL
     whole = text.isascii() and text.isdigit() and 1 <= int(text[:12]) < 10**9
@@ -65,6 +102,9 @@ def comma_separated(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+MaybeText = str | None
+MaybePath = Path | None
+Number = float | None
 NonNegative = Annotated[float, typer.Option(min=0)]
 AtMost = Annotated[float | None, typer.Option(min=0)]
 Share = Annotated[float | None, typer.Option(min=0, max=1)]
@@ -111,3 +151,66 @@ Seed = Annotated[
 SnapLimit = Annotated[
     float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
 ]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a table must be for whoever uses it.
+
+    Options:
+        at_most NUMBER: Refuse a table of which a report costs more epsilon.
+        unit NAME: Refuse distances in another unit.
+        identity HEX: Refuse another table, problem or records.
+    """
+
+    at_most: AtMost = None
+    unit: MaybeText = None
+    identity: MaybeText = None
+
+    @property
+    def expected(self) -> Expected:
+        """As readers of tables take it."""
+        from panda_mdp.table.decode import Expected
+
+        return Expected(self.at_most, self.unit, self.identity)
+
+
+RECORDS, OUTPUTS = 5000, 100
+"""Drawn of larger maps where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn from a map: counts of places, and how private their reports are."""
+
+    records: Records = None
+    outputs: Outputs = None
+    tasks: Tasks = 0
+    epsilon: Epsilon = 5.0
+    seed: Seed = 0
+
+    def problem(self, source: City | Domain, most: int = RECORDS) -> Problem:
+        """Over places of a map; up to `most` records where no number was given."""
+        from panda_mdp.city.draw import draw_displacement, draw_problem, places_count
+        from panda_mdp.space.domain import Domain
+
+        places, records = places_count(source), self.records
+        if records is None and places > most:
+            records = most
+        taken = records or places
+        fits = not records or 2 <= records <= places
+        whole = f"{taken} is not in 2..{places:,}, the places of this map; 'all' takes all"
+        require(fits, whole, "--records")
+        outputs = min(OUTPUTS, taken) if self.outputs is None else self.outputs or taken
+        among = f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all"
+        require(outputs <= taken, among, "--outputs")
+        size: Any = (records or None, outputs)
+        if not self.tasks:
+            return draw_displacement(source, *size, self.epsilon, self.seed)
+        if isinstance(source, Domain):
+            streets = "travel needs streets, and this file has places alone; leave --tasks out"
+            raise typer.BadParameter(streets, param_hint="--tasks")
+        return draw_problem(source, *size, self.tasks, self.epsilon, self.seed).problem
+
+
+TRAVELLED = Drawn(tasks=1)

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import typer
 
-from panda_mdp.base.text import per
 from panda_mdp.cli.frame import output_console, working
-from panda_mdp.cli.options import CityFile, Epsilon, FromOne, NonNegative, Seed, described, require
-from panda_mdp.cli.printing import show, tell
+from panda_mdp.cli.options import (
+    CityFile,
+    Drawn,
+    FromOne,
+    MaybePath,
+    MaybeText,
+    NonNegative,
+    Number,
+    described,
+    require,
+)
+from panda_mdp.cli.printing import show_facts
 
 if TYPE_CHECKING:
     from panda_mdp.panda.calibrate import Calibration, Trial
     from panda_mdp.panda.coins import Decay
     from panda_mdp.panda.run import PandaResult
     from panda_mdp.panda.selection import Budgets
+    from panda_mdp.problem import Problem
+
+COINS = ("alpha", "rate", "radius")
+PAPERS = Drawn(records=1000, outputs=100, tasks=1)
 
 
 def probability(text: str) -> float:
@@ -31,26 +45,64 @@ def probability(text: str) -> float:
     return value
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How anchors are selected.
+
+    Options:
+        delta NUMBER: Probability of more than epsilon.
+        centre NUMBER: What a ball's centre may tell per km.
+        candidates COUNT: Public candidates for everybody, instead of balls.
+        calibrate: Search, and show the frontier.
+        decay NAME: The paper's coins: 'power', 'exponential' or 'logistic'.
+        alpha NUMBER: With --decay: alpha of Table 1.
+        rate NUMBER: With --decay: lambda of Table 1.
+        radius KM: With --decay: gamma, beyond which all are selected alike.
+    """
+
+    delta: Annotated[float, typer.Option(parser=probability)] = 1e-2
+    centre: Number = None
+    candidates: FromOne = None
+    calibrate: bool = False
+    decay: MaybeText = None
+    alpha: Number = None
+    rate: Number = None
+    radius: Number = None
+
+    def __post_init__(self) -> None:
+        given = [f"--{name}" for name in ("centre", "candidates", "decay") if self.told(name)]
+        given += ["--calibrate"] * self.calibrate
+        both = " and ".join(given[:2])
+        require(len(given) < 2, f"{both} exclude each other: each names the selection")
+        belong = "alpha, rate and radius belong to --decay"
+        require(self.decay is not None or not self.told(*COINS), belong, "--decay")
+
+    def told(self, *names: str) -> dict[str, Any]:
+        """The options of some names that were given."""
+        return {name: vars(self)[name] for name in names if vars(self)[name] is not None}
+
+    def selection(self, problem: Problem) -> Any:
+        """The selection that is named; balls where none is."""
+        from panda_mdp.panda.balls import BallAnchors
+        from panda_mdp.panda.coins import BernoulliAnchors
+        from panda_mdp.panda.selection import CENTRE_SHARE
+
+        if self.decay is not None:
+            return BernoulliAnchors(cast("Decay", self.decay), **self.told(*COINS))
+        if self.candidates is not None:
+            return BernoulliAnchors.alike(problem.domain, self.candidates, self.delta, problem)
+        return BallAnchors(CENTRE_SHARE * problem.epsilon if self.centre is None else self.centre)
+
+
 @described
 def panda(
     city: CityFile,
-    records: Annotated[int, typer.Option(min=2)] = 1000,
-    outputs: Annotated[int, typer.Option(min=1)] = 100,
-    epsilon: Epsilon = 5.0,
-    delta: Annotated[float, typer.Option(parser=probability)] = 1e-2,
-    centre: float | None = None,
-    candidates: FromOne = None,
-    calibrate: bool = False,
-    decay: str | None = None,
-    alpha: float | None = None,
-    rate: float | None = None,
-    radius: float | None = None,
+    choice: Choice,
+    drawn: Drawn = PAPERS,
     budgets: str = "certificate",
     study: bool = False,
-    tasks: Annotated[int, typer.Option(min=1)] = 1,
-    prior: Path | None = None,
+    prior: MaybePath = None,
     users: Annotated[int, typer.Option(min=1)] = 20,
-    seed: Seed = 0,
     limit: NonNegative = 60.0,
     out: Path = Path("out/panda"),
 ) -> None:
@@ -64,127 +116,97 @@ def panda(
     nobody's, and their reports are not for release.
 
     Options:
-        records COUNT: Records drawn from the city.
-        outputs COUNT: Outputs among the records.
-        delta NUMBER: Probability of more than epsilon.
-        centre NUMBER: What a ball's centre may tell per km.
-        candidates COUNT: Public candidates for everybody, instead of balls.
-        calibrate: Search, and show the frontier.
-        decay NAME: The paper's coins: 'power', 'exponential' or 'logistic'.
-        alpha NUMBER: With --decay: alpha of Table 1.
-        rate NUMBER: With --decay: lambda of Table 1.
-        radius KM: With --decay: gamma, beyond which all are selected alike.
         budgets NAME: By the 'certificate', or the paper's 'margin'.
         study: Run what does not fit, without a guarantee.
-        tasks COUNT: Tasks that travel is measured to.
         prior FILE: A prior that `panda-mdp prior` made.
         users COUNT: Simulated users.
         limit SECONDS: Time limit of the table; 0 for none.
         out DIR: Folder for the results.
     """
-    from panda_mdp.city.draw import draw_problem, find_city
+    from panda_mdp.city.draw import find_city
     from panda_mdp.city.traces import load_prior
     from panda_mdp.panda.audit import audit_panda
-    from panda_mdp.panda.balls import BallAnchors
-    from panda_mdp.panda.calibrate import SearchSpace, whole_table, wire_bytes
-    from panda_mdp.panda.calibrate import calibrate as search
-    from panda_mdp.panda.coins import BernoulliAnchors
+    from panda_mdp.panda.calibrate import SearchSpace, calibrate, whole_table, wire_bytes
     from panda_mdp.panda.run import panda as run_both
     from panda_mdp.panda.run import study_panda
-    from panda_mdp.panda.selection import CENTRE_SHARE, PandaOptions
+    from panda_mdp.panda.selection import PandaOptions
 
-    given = {
-        "--centre": centre,
-        "--candidates": candidates,
-        "--calibrate": calibrate or None,
-        "--decay": decay,
-    }
-    chosen = [name for name, value in given.items() if value is not None]
-    both = " and ".join(chosen[:2])
-    require(len(chosen) < 2, f"{both} exclude each other: each names the selection")
-    require(
-        candidates is None or candidates < records,
-        f"{candidates} of {records} records are the whole table for everybody, without a "
-        "Phase I; choose fewer, or make that table with `panda-mdp solve`",
-        "--candidates",
-    )
-    named = {"alpha": alpha, "rate": rate, "radius": radius}
-    coins: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    require(decay is not None or not coins, "alpha, rate and radius belong to --decay", "--decay")
     clock = time.perf_counter()
     with working("drawing the problem"):
-        where = find_city(city, records, seed)
-        problem = draw_problem(where, records, outputs, tasks, epsilon, seed).problem
+        where = find_city(city, drawn.records, drawn.seed)
+        problem = drawn.problem(where)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
-    frontier = None
-    if calibrate:
+    require(
+        choice.candidates is None or choice.candidates < problem.size,
+        f"{choice.candidates} of {problem.size} records are the whole table for everybody, without "
+        "a Phase I; choose fewer, or make that table with `panda-mdp solve`",
+        "--candidates",
+    )
+    frontier, delta = None, choice.delta
+    if choice.calibrate:
         with working("searching"):
-            frontier = search(problem, delta, SearchSpace(("ball", "candidates")))
+            frontier = calibrate(problem, delta, SearchSpace(("ball", "candidates")))
         _print_frontier(frontier, problem.loss_unit or "")
         if frontier.best is None or frontier.best.selection is None:
             typer.echo(frontier.binding)
             raise typer.Exit(1)
-        selection: Any = frontier.selection
-        delta = frontier.best.delta
-    elif decay is not None:
-        selection = BernoulliAnchors(cast("Decay", decay), **coins)
-    elif candidates is not None:
-        selection = BernoulliAnchors.alike(problem.domain, candidates, delta, problem)
+        selection, delta = frontier.best.selection, frontier.best.delta
     else:
-        selection = BallAnchors(CENTRE_SHARE * epsilon if centre is None else centre)
-    people = np.random.default_rng(seed).choice(problem.size, users)
-    words = cast("Budgets", budgets)
-    options = PandaOptions(budgets=words, gap=0.02, time_limit=limit or None)
+        selection = choice.selection(problem)
+    people = np.random.default_rng(drawn.seed).choice(problem.size, users)
+    options = PandaOptions(budgets=cast("Budgets", budgets), gap=0.02, time_limit=limit or None)
+    asked: Any = (problem, people, selection, delta, options)
     if study:
         with working("running both phases"):
-            seen = study_panda(problem, people, selection, delta, options, seed=seed)
+            seen = study_panda(*asked, seed=drawn.seed)
         lost = f"{seen.loss:.4f} {problem.loss_unit}"
         typer.echo(f"loss of these users {lost}; no guarantee: {seen.reasons}")
         raise typer.Exit(1)
     with working("running both phases"):
-        run = run_both(problem, people, selection, delta, options, seed=seed)
+        run = run_both(*asked, seed=drawn.seed)
     with working("auditing all pairs"):
         verdict = audit_panda(run)
     with working("solving the whole table"):
         whole = whole_table(problem, options)
-    result = _figures(run, verdict.holds, verdict.violation, wire_bytes(whole))
-    result["seconds"] = time.perf_counter() - clock
+    facts = {
+        **_figures(run),
+        "holds": verdict.holds,
+        "violation": verdict.violation,
+        "whole_table": wire_bytes(whole),
+        "frontier": [] if frontier is None else [_row(one) for one in frontier.frontier],
+        "seconds": time.perf_counter() - clock,
+    }
     out.mkdir(parents=True, exist_ok=True)
     with working("saving what is public"):
         run.save(out / "panda.pmdp")
     with working("drawing"):
         pictures = _pictures(run, where, frontier, out)
-    said = tell(FACTS, **_words(result))
-    result["frontier"] = [] if frontier is None else [_row(one) for one in frontier.frontier]
-    show(f"PAnDA on {city}", said, out / "results.json", result)
+    show_facts(f"PAnDA on {city}", FACTS, facts, out / "results.json")
     output_console().print(
         f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
     )
     raise typer.Exit(not verdict.holds)
 
 
-def _figures(run: PandaResult, holds: bool, violation: float, whole: int) -> dict[str, Any]:
+def _figures(run: PandaResult) -> dict[str, Any]:
     """What `results.json` says of a run."""
-    problem, shares = run.problem, run.shares
+    problem, shares, scheme = run.problem, run.shares, run.scheme
     return {
-        "selection": repr(run.scheme.selection),
+        "selection": repr(scheme.selection),
         "epsilon": run.guarantee.epsilon,
         "delta": run.guarantee.delta,
         "unit": problem.domain.unit,
-        "holds": holds,
-        "violation": violation,
         "share_selection": shares.selection,
         "share_margin": shares.margin,
         "share_table": shares.remaining,
         "records": problem.size,
         "outputs": problem.outputs_count,
         "users": run.users,
-        "anchors_per_user": float(np.mean([len(chosen) for chosen in run.anchor_sets])),
-        "expected_anchors": run.scheme.expected_anchors,
+        "anchors_per_user": float(np.mean([*map(len, run.anchor_sets)])),
+        "expected_anchors": scheme.expected_anchors,
         "download": run.public.download,
-        "whole_table": whole,
-        "expected_loss": run.scheme.expected_loss,
+        "expected_loss": scheme.expected_loss,
         "users_loss": run.loss,
         "loss_unit": problem.loss_unit,
     }
@@ -193,7 +215,7 @@ def _figures(run: PandaResult, holds: bool, violation: float, whole: int) -> dic
 FITTING = "{selection}{knee}|{loss:.4f}|{download:,}|{selection_epsilon:.3g}"
 FACTS = {
     "selection": "{selection}",
-    "guarantee": "epsilon {epsilon:g} {per_unit}, delta {delta:g}",
+    "guarantee": "epsilon {epsilon:g} {per}, delta {delta:g}",
     "holds": "{verdict}",
     "largest violation": "{violation:.3g}",
     "Phase I": "{share_selection:.0%} of epsilon; margin {share_margin:.0%}",
@@ -209,10 +231,10 @@ FACTS = {
 """How the figures of a run are printed."""
 AUDITED = {
     "holds": "{verdict}",
-    "guarantee": "epsilon {epsilon:g} {per_unit}, delta {delta:g}",
+    "guarantee": "epsilon {epsilon:g} {per}, delta {delta:g}",
     "violation": "at most {violation:.6g}",
     "worst pair": "records {worst[records][0]} and {worst[records][1]}",
-    "Phase I": "{selection_epsilon:.6g} {per_unit}",
+    "Phase I": "{selection_epsilon:.6g} {per}",
     "pairs covered": "{pairs:,}, both phases",
 }
 
@@ -259,7 +281,7 @@ def show_audit(file: Path, json: Path | None) -> None:
     with working("auditing both phases over all pairs"):
         table = at_path(file, decode_panda)
     problem = table.problem
-    numbers = {
+    facts = {
         "holds": True,
         "epsilon": table.epsilon,
         "delta": table.delta,
@@ -269,10 +291,4 @@ def show_audit(file: Path, json: Path | None) -> None:
         "selection_epsilon": table.selection_epsilon,
         "pairs": problem.size * (problem.size - 1) // 2,
     }
-    show(f"Audit of {file}", tell(AUDITED, **_words(numbers)), json, numbers)
-
-
-def _words(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Numbers, with words that templates have for some."""
-    verdict = "yes" if numbers["holds"] else "NO"
-    return {**numbers, "verdict": verdict, "per_unit": per(numbers["unit"])}
+    show_facts(f"Audit of {file}", AUDITED, facts, json)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from panda_mdp.base.text import per
 from panda_mdp.cli.frame import output_console, progress_console, write_json
 
 if TYPE_CHECKING:
@@ -47,14 +48,16 @@ def best_bound(outcomes: Sequence[MethodRun]) -> float | None:
 def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str) -> None:
     """Print one line per method, and below it what there is to say about single methods."""
     problem, bound = outcomes[0].problem, best_bound(outcomes)
-    unit, per = problem.loss_unit, problem.domain.unit
+    unit = problem.loss_unit
     # Eight columns within 80 characters: no frame, one blank between them.
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 0)
     )
     table.add_column("method", no_wrap=True)
     for heading in COLUMNS:
-        table.add_column(heading.format(unit=unit, per=per), justify="right", no_wrap=True)
+        table.add_column(
+            heading.format(unit=unit, per=problem.domain.unit), justify="right", no_wrap=True
+        )
     best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
     for outcome in outcomes:
         loss, label, gap = outcome.loss, outcome.method.label, None
@@ -124,3 +127,12 @@ def show(
         table.add_row(name, str(shown))
     output_console().print(table)
     write_json(json, value)
+
+
+def show_facts(
+    title: str, words: Mapping[str, str], facts: Mapping[str, Any], json: Path | None
+) -> None:
+    """Print what templates say of facts, of which one is whether something holds and one a unit,
+    and write the facts as JSON."""
+    verdict = "yes" if facts["holds"] else "NO"
+    show(title, tell(words, **facts, verdict=verdict, per=per(facts["unit"])), json, facts)

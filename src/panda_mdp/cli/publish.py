@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panda_mdp.cli.client import HOME, Folder, Period, Plain, TokenFile, Url, read_token
+from panda_mdp.cli.client import Account, Period, Server, read_token
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import Seed, described, require
+from panda_mdp.cli.options import MaybePath, MaybeText, Seed, described, require
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -24,22 +24,59 @@ MARGIN_DEGREES = 0.02
 """Around the records, so that the map does not end where they do."""
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What a deployment says of itself, signed.
+
+    Options:
+        name NAME: Of table, records and survey.
+        collector TEXT: Who collects; signed.
+        purpose TEXT: What for; signed.
+        until DAY: Last day, as 2027-03-31 (UTC); signed.
+        reports COUNT: Reports of a token in a period.
+        one_use: Take reports with one-use tokens that name nobody (docs/protocol.md); signed.
+    """
+
+    name: Annotated[str, typer.Option()]
+    collector: str = ""
+    purpose: str = ""
+    until: str = ""
+    reports: Annotated[int, typer.Option(min=1)] = 1
+    period: Period = 24.0
+    one_use: bool = False
+
+    def deployment(self, kind: str) -> Any:
+        """As the server is asked for it."""
+        from pydantic import ValidationError
+
+        from panda_mdp.protocol.messages.catalogue import TableRef
+        from panda_mdp.protocol.messages.deployments import deployment_request
+
+        asked = {
+            **{name: getattr(self, name) for name in ("name", "collector", "purpose", "one_use")},
+            "kind": kind,
+            "table": TableRef(name=self.name, version=1),
+            "until": self.until or None,
+            "reports_per_period": self.reports,
+            "period_s": round(3600 * self.period),
+        }
+        try:
+            return deployment_request.validate_python(asked)
+        except ValidationError as error:
+            field = error.errors(include_input=False)[0]
+            raise InvalidInputError(
+                f"{'.'.join(map(str, field['loc']))}: {field['msg']}; see --help"
+            ) from None
+
+
 @described
 def publish(
-    url: Url,
+    account: Account,
     file: Path,
-    name: Annotated[str, typer.Option()],
+    survey: Survey,
     city: Annotated[str, typer.Option("--map")] = "",
     seed: Seed = 0,
-    names: Path | None = None,
-    collector: str = "",
-    purpose: str = "",
-    until: str = "",
-    reports: Annotated[int, typer.Option(min=1)] = 1,
-    period: Period = 24.0,
-    one_use: bool = False,
-    token_file: TokenFile = None,
-    plain_http: Plain = False,
+    names: MaybePath = None,
 ) -> None:
     """Publish a table with its streets and their names, and open a deployment of it.
 
@@ -48,46 +85,27 @@ def publish(
 
     Options:
         file FILE: A table (.pmdp).
-        name NAME: Of table, records and survey.
         city MAP: Road map to draw below, or 'synthetic'.
         names FILE: Names of streets and landmarks (.csv, .graphml, .osm.pbf).
-        collector TEXT: Who collects; signed.
-        purpose TEXT: What for; signed.
-        until DAY: Last day, as 2027-03-31 (UTC); signed.
-        reports COUNT: Reports of a token in a period.
-        one_use: Take reports with one-use tokens that name nobody (docs/protocol.md); signed.
     """
-    from pydantic import ValidationError
+    open_survey(account, file, survey, city, seed, names)
 
-    from panda_mdp.protocol.client.wire import Network, Wire
+
+def open_survey(
+    account: Account, file: Path, survey: Survey, city: str, seed: int = 0, names: MaybePath = None
+) -> None:
+    """Publish a table and open a deployment of it."""
+    from panda_mdp.protocol.client.wire import Network
     from panda_mdp.protocol.messages.catalogue import DomainInfo, DomainRequest, TableInfo, TableRef
-    from panda_mdp.protocol.messages.deployments import Deployment, deployment_request
+    from panda_mdp.protocol.messages.deployments import Deployment
     from panda_mdp.table.decode import inspect
 
+    name = survey.name
     with working("reading the table and the map"):
         places = _places(file)
         streets = _streets(city, seed, names, places) if city else None
-    try:
-        wanted = deployment_request.validate_python(
-            {
-                "kind": "panda" if inspect(file).phased else "table",
-                "name": name,
-                "table": TableRef(name=name, version=1),
-                "collector": collector,
-                "purpose": purpose,
-                "until": until or None,
-                "reports_per_period": reports,
-                "period_s": round(3600 * period),
-                "one_use": one_use,
-            }
-        )
-    except ValidationError as error:
-        field = error.errors(include_input=False)[0]
-        raise InvalidInputError(
-            f"{'.'.join(map(str, field['loc']))}: {field['msg']}; see --help"
-        ) from None
-    options: dict[str, Any] = {"allow_plain_http": plain_http, "network": Network(timeout_s=900)}
-    with closing(Wire(url, read_token(token_file), **options)) as wire, working("publishing"):
+    wanted = survey.deployment("panda" if inspect(file).phased else "table")
+    with account.wire(network=Network(timeout_s=900)) as wire, working("publishing"):
         if places is not None:
             lat, lon = places.lat.tolist(), places.lon.tolist()
             domain = DomainRequest(name=name, kind="haversine", lat=lat, lon=lon, streets=streets)
@@ -100,20 +118,18 @@ def publish(
         drawn = f"{len(streets.u):,} streets, {len(streets.names):,} names"
     typer.echo(
         f"{name}, version {info.version}: {info.records:,} records, {info.outputs} outputs, "
-        f"epsilon {info.epsilon:g} per {info.unit}; {drawn}; open at {url}"
+        f"epsilon {info.epsilon:g} per {info.unit}; {drawn}; open at {account.url}"
     )
 
 
 @described
 def remove(
-    url: Url,
-    token: str | None = None,
-    batch: str | None = None,
-    receipt: str | None = None,
+    account: Account,
+    token: MaybeText = None,
+    batch: MaybeText = None,
+    receipt: MaybeText = None,
     exclude: bool = False,
     include: bool = False,
-    token_file: TokenFile = None,
-    plain_http: Plain = False,
 ) -> None:
     """Erase reports of a server by token, by batch or by a person's receipt; or set them aside.
 
@@ -129,7 +145,6 @@ def remove(
     """
     from pydantic import ValidationError
 
-    from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.messages.service import RemovalDone, RemovalRequest
 
     require(not (exclude and include), "--exclude or --include, not both")
@@ -140,18 +155,14 @@ def remove(
         raise InvalidInputError(
             "give one of --token, --batch (12 hexadecimal digits) and --receipt (a report's id)"
         ) from None
-    with closing(Wire(url, read_token(token_file), allow_plain_http=plain_http)) as wire:
+    with account.wire() as wire:
         done: RemovalDone = wire.post(RemovalDone, wanted, "removals")
     typer.echo(f"{action}: {done.reports} reports; {done.tokens} tokens revoked")
 
 
 @described
 def witness(
-    url: Url,
-    key: Annotated[Path, typer.Option()],
-    folder: Folder = HOME,
-    token_file: Path | None = None,
-    plain_http: Plain = False,
+    server: Server, key: Annotated[Path, typer.Option()], token_file: MaybePath = None
 ) -> None:
     """Look at a server's log once, as somebody independent, and sign its head for everybody.
 
@@ -165,15 +176,14 @@ def witness(
     import time
 
     from panda_mdp.protocol.client.trust import Trust
-    from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.messages.log import CoSigned, Log
     from panda_mdp.protocol.messages.service import ServiceInfo
     from panda_mdp.protocol.messages.signing import SigningKey
 
-    own, place = SigningKey.load(key), folder.expanduser()
+    own, place = SigningKey.load(key), server.folder.expanduser()
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = None if token_file is None else read_token(token_file)
-    with closing(Wire(url, token, allow_plain_http=plain_http)) as wire:
+    with server.wire(token) as wire:
         trust = Trust(place, wire.origin)
         keys = trust.keyring(wire.get(ServiceInfo), None)
         log: Log = wire.get(Log, "log")

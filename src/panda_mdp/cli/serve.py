@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import webbrowser
-from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,7 +20,7 @@ import typer
 from panda_mdp.base.atomic import write_private
 from panda_mdp.base.packages import need
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import FromOne, comma_separated, described, require
+from panda_mdp.cli.options import FromOne, MaybePath, comma_separated, described, require
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -60,25 +60,140 @@ Rate = Annotated[float, typer.Option(min=0.001)]
 Places = Annotated[int, typer.Option(min=1, max=10_000_000)]
 
 
+@dataclass(frozen=True)
+class Service:
+    """A server's database and what it signs with.
+
+    Options:
+        key FILE: The server's key; beside a SQLite database by default.
+        keys FILE: The sheet of keys that the server is given.
+    """
+
+    database: Database = DEFAULT
+    key: MaybePath = None
+    keys: MaybePath = None
+
+    def key_path(self, store: Store) -> Path:
+        """The file of the server's key."""
+        if self.key is None and store.path is None:
+            raise InvalidInputError(
+                "a PostgreSQL database has no folder for the operator's key; give --key FILE"
+            )
+        return self.key or Path(f"{store.path}.key")
+
+    @property
+    def sheet(self) -> KeySheet | None:
+        """The sheet of keys, where there is one."""
+        from panda_mdp.protocol.messages.signing import KeySheet
+
+        if self.keys is None:
+            return None
+        if not self.keys.exists():
+            raise InvalidInputError(
+                f"{self.keys}: there is no such file; `panda-mdp signing certify --keys "
+                f"{self.keys}` writes one"
+            )
+        return KeySheet.load(self.keys)
+
+    def operator(self, store: Store, *, new_key: bool = False) -> VerifyKey:
+        """The operator's key; refused where clients of this database would refuse it."""
+        from panda_mdp.protocol.messages.signing import Keyring, SigningKey, VerifyKey, follow
+
+        path, sheet = self.key_path(store), self.sheet
+        key = SigningKey.load(path).public
+        operator = key if sheet is None else VerifyKey.from_base64(sheet.operator)
+        ring = Keyring.of(operator, [] if sheet is None else sheet.certificates)
+        if key not in ring.keys:
+            raise InvalidInputError(
+                f"{path}: the offline key has not certified key {key.id} for today; `panda-mdp "
+                "signing certify` does"
+            )
+        known = store.value("operator")
+        if known is not None and known != operator.base64 and not new_key:
+            before = VerifyKey.from_base64(known)
+            if sheet is None or follow(before, sheet.successions) != operator:
+                raise InvalidInputError(
+                    f"{path}: what is published was signed for operator {before.id}, and this is "
+                    f"{operator.id}, which clients refuse: use the key of before, or let it name "
+                    "its successor (`panda-mdp signing succeed`). --new-key goes on all the same"
+                )
+        return operator
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What is logged, and how.
+
+    Options:
+        log_level: What is logged.
+        access_log: Log each request: method, route, status, milliseconds.
+        log_json: Log one JSON object per line.
+        log_addresses: Put clients' addresses into the access log.
+    """
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    access_log: bool = True
+    log_json: bool = False
+    log_addresses: bool = False
+
+    def begin(self) -> None:
+        """Log to standard error."""
+        from panda_mdp.protocol.server.gate import JsonLines
+
+        handler = logging.StreamHandler(sys.stderr)
+        lines = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        handler.setFormatter(JsonLines() if self.log_json else lines)
+        logging.basicConfig(level=logging.WARNING, handlers=[handler])
+        logging.getLogger("panda_mdp").setLevel(self.log_level.upper())
+        if not self.access_log:
+            logging.getLogger("panda_mdp.access").setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much is answered and kept.
+
+    Options:
+        token_rate NUMBER: Requests per second of one token.
+        address_rate NUMBER: Requests per second of one address without a token.
+        enrol_rate NUMBER: People of one address that may enrol in a minute.
+        cors ORIGINS: Other origins that may call, by commas.
+        retention_days DAYS: Delete what users sent after so many days.
+    """
+
+    token_rate: Rate = 50.0
+    address_rate: Rate = 50.0
+    enrol_rate: Rate = 10.0
+    cors: str = ""
+    retention_days: FromOne = None
+
+    def settings(self, log_addresses: bool) -> Settings:
+        """As the server takes them."""
+        from panda_mdp.protocol.server.context import Settings
+
+        return Settings(
+            token_rate=self.token_rate,
+            token_burst=4 * self.token_rate,
+            address_rate=self.address_rate,
+            address_burst=10 * self.address_rate,
+            enrol_rate=self.enrol_rate / 60,
+            enrol_burst=self.enrol_rate,
+            cors_origins=tuple(comma_separated(self.cors)),
+            log_addresses=log_addresses,
+            retention_days=self.retention_days,
+        )
+
+
 @described
 def serve(
-    database: Database = DEFAULT,
+    service: Service,
+    logs: Logs,
+    bounds: Bounds,
     host: str = "127.0.0.1",
     port: int = 8321,
     init: bool = False,
-    key: Path | None = None,
-    keys: Path | None = None,
     new_key: bool = False,
-    token_rate: Rate = 50.0,
-    address_rate: Rate = 50.0,
-    enrol_rate: Rate = 10.0,
     proxy: str = "",
-    cors: str = "",
-    retention_days: FromOne = None,
-    log_level: Literal["debug", "info", "warning", "error"] = "info",
-    access_log: bool = True,
-    log_json: bool = False,
-    log_addresses: bool = False,
 ) -> None:
     """Run the server: tables, deployments, rounds and reports under /v1, and the browser client.
 
@@ -92,46 +207,25 @@ def serve(
         key FILE: The operator's key; beside a SQLite database by default.
         keys FILE: What the offline key says; `signing certify` writes it.
         new_key: Accept another key than before; clients will refuse it.
-        token_rate NUMBER: Requests per second of one token.
-        address_rate NUMBER: Requests per second of one address without a token.
-        enrol_rate NUMBER: People of one address that may enrol in a minute.
         proxy ADDRESSES: Proxies whose X-Forwarded-For is believed, by commas.
-        cors ORIGINS: Other origins that may call, by commas.
-        retention_days DAYS: Delete what users sent after so many days.
-        log_level: What is logged.
-        access_log: Log each request: method, route, status, milliseconds.
-        log_json: Log one JSON object per line.
-        log_addresses: Put clients' addresses into the access log.
     """
     need("fastapi", "a server", "server")
     from panda_mdp.protocol.server.app import create_app
-    from panda_mdp.protocol.server.context import Settings
     from panda_mdp.protocol.server.store.database import Store
 
-    _set_logs(log_level, access_log, log_json)
+    logs.begin()
     # Read by the worker processes' linear algebra: its threads would wait for each other, and
     # the solver has its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    settings = Settings(
-        token_rate=token_rate,
-        token_burst=4 * token_rate,
-        address_rate=address_rate,
-        address_burst=10 * address_rate,
-        enrol_rate=enrol_rate / 60,
-        enrol_burst=enrol_rate,
-        cors_origins=tuple(comma_separated(cors)),
-        log_addresses=log_addresses,
-        retention_days=retention_days,
-    )
-    store = Store.create(database) if init else Store.open(database)
+    settings = bounds.settings(logs.log_addresses)
+    store = (Store.create if init else Store.open)(service.database)
     with store.claim():
         store.check_start()
-        own = key_path(store, key)
-        sheet = None if keys is None else read_sheet(keys)
+        key, sheet = service.key_path(store), service.sheet
         if init:
-            _initialise(store, own, new_key)
-        store.set_value("operator", check_key(store, own, sheet, new_key).base64)
-        _run(create_app(store, own, settings, sheet), host, port, proxy, settings)
+            _initialise(store, key, new_key)
+        store.set_value("operator", service.operator(store, new_key=new_key).base64)
+        _run(create_app(store, key, settings, sheet), host, port, proxy, settings)
 
 
 @described
@@ -149,12 +243,12 @@ def quickstart(
     """
     need("fastapi", "a server", "server")
     from panda_mdp.city.draw import SYNTHETIC, find_city
-    from panda_mdp.cli.publish import publish
+    from panda_mdp.cli.client import Account, Address
+    from panda_mdp.cli.publish import Survey, open_survey
     from panda_mdp.loss import distance_loss
     from panda_mdp.methods.optimal.optimal import optimal
     from panda_mdp.problem import Problem
     from panda_mdp.protocol.client.client import Client
-    from panda_mdp.protocol.client.wire import Wire
     from panda_mdp.protocol.ledger.allowance import Allowance
     from panda_mdp.protocol.messages.deployments import Estimate
     from panda_mdp.protocol.messages.signing import SigningKey
@@ -170,7 +264,7 @@ def quickstart(
         file = optimal(problem, gap=0.05).save(folder / "city.pmdp")
     database = str(folder / "panda.db")
     with Store.create(database) as store:
-        SigningKey.create(key_path(store, None))
+        SigningKey.create(Service(database).key_path(store))
         admin, person, yours = (
             TokenBook(store).make(role)[0].token for role in ("admin", "reporter", "reporter")
         )
@@ -185,8 +279,12 @@ def quickstart(
     )
     try:
         url = server.stdout.readline().split()[-1] if server.stdout else ""
-        file_of = folder / "admin.token"
-        publish(url, file, "city", SYNTHETIC, purpose="a first look", token_file=file_of)
+        open_survey(
+            Account(url, token_file=folder / "admin.token"),
+            file,
+            Survey("city", purpose="a first look"),
+            SYNTHETIC,
+        )
         limits = Allowance(epsilon=4.0, period_epsilon=8.0)
         with Client(url, person, folder / "person", limits) as client:
             plan = client.plan("city")
@@ -194,7 +292,7 @@ def quickstart(
         typer.echo(
             f"a private report was accepted: place {made.output}, epsilon {made.cost.epsilon:g}"
         )
-        with closing(Wire(url, admin)) as wire:
+        with Address(url).wire(admin) as wire:
             found: Estimate = wire.get(Estimate, "deployments", "city", "estimate", own=True)
         widest = max(zone.high - zone.low for zone in found.zones)
         typer.echo(
@@ -281,15 +379,6 @@ def invite(
         typer.echo(code)
 
 
-def key_path(store: Store, given: Path | None) -> Path:
-    """The file of the server's key."""
-    if given is None and store.path is None:
-        raise InvalidInputError(
-            "a PostgreSQL database has no folder for the operator's key; give --key FILE"
-        )
-    return given or Path(f"{store.path}.key")
-
-
 def _initialise(store: Store, key: Path, new_key: bool) -> None:
     from panda_mdp.protocol.messages.signing import SigningKey
     from panda_mdp.protocol.server.auth import TokenBook
@@ -307,53 +396,6 @@ def _initialise(store: Store, key: Path, new_key: bool) -> None:
     if not book.count("admin"):
         made = book.make("admin", "first")[0]
         typer.echo(f"admin token, shown this once: {made.token}")
-
-
-def read_sheet(path: Path) -> KeySheet:
-    """The sheet of keys in a file."""
-    from panda_mdp.protocol.messages.signing import KeySheet
-
-    if not path.exists():
-        raise InvalidInputError(
-            f"{path}: there is no such file; `panda-mdp signing certify --keys {path}` writes one"
-        )
-    return KeySheet.load(path)
-
-
-def check_key(store: Store, path: Path, sheet: KeySheet | None, new_key: bool = False) -> VerifyKey:
-    """The operator's key; refused where clients of this database would refuse it."""
-    from panda_mdp.protocol.messages.signing import Keyring, SigningKey, VerifyKey, follow
-
-    key = SigningKey.load(path).public
-    operator = key if sheet is None else VerifyKey.from_base64(sheet.operator)
-    ring = Keyring.of(operator, [] if sheet is None else sheet.certificates)
-    if key not in ring.keys:
-        raise InvalidInputError(
-            f"{path}: the offline key has not certified key {key.id} for today; `panda-mdp signing "
-            "certify` does"
-        )
-    known = store.value("operator")
-    if known is not None and known != operator.base64 and not new_key:
-        before = VerifyKey.from_base64(known)
-        if sheet is None or follow(before, sheet.successions) != operator:
-            raise InvalidInputError(
-                f"{path}: what is published was signed for operator {before.id}, and this is "
-                f"{operator.id}, which clients refuse: use the key of before, or let it name its "
-                "successor (`panda-mdp signing succeed`). --new-key goes on all the same"
-            )
-    return operator
-
-
-def _set_logs(level: str, access: bool, as_json: bool) -> None:
-    from panda_mdp.protocol.server.gate import JsonLines
-
-    handler = logging.StreamHandler(sys.stderr)
-    lines = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    handler.setFormatter(JsonLines() if as_json else lines)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("panda_mdp").setLevel(level.upper())
-    if not access:
-        logging.getLogger("panda_mdp.access").setLevel(logging.WARNING)
 
 
 def _run(app: ASGIApp, host: str, port: int, proxy: str, settings: Settings) -> None:

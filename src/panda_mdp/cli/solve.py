@@ -3,57 +3,188 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from panda_mdp.base.text import per
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
-    Epsilon,
+    RECORDS,
+    Drawn,
     Json,
     MapFile,
+    MaybePath,
+    MaybeText,
     NonNegative,
-    Outputs,
-    Records,
-    Seed,
+    Number,
     Share,
     TableFile,
     Target,
-    Tasks,
     described,
     require,
 )
 from panda_mdp.cli.printing import show, tell
 
-RECORDS, OUTPUTS = 5000, 100
+if TYPE_CHECKING:
+    from panda_mdp.city.city import City
+    from panda_mdp.problem import Problem
+    from panda_mdp.space.domain import Domain
+
 Reference = Literal["android", "laplace", "plain-laplace", "decimals"]
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """What `optimal` minds beside the loss.
+
+    Options:
+        then NAME: What `optimal` makes best within --slack of the loss.
+        slack NUMBER: With --then: share of the loss to give; 0.01.
+        attacker NAME: With --limit: what an attacker may gain at most.
+        limit NUMBER: With --attacker: at most so often, or km off.
+        radius KM: A guess this near counts.
+        against NAME: Be better by every measure than this.
+        displacement KM: Be better than noise of this mean displacement.
+    """
+
+    then: MaybeText = None
+    slack: Number = None
+    attacker: MaybeText = None
+    limit: Number = None
+    radius: Number = None
+    against: Reference | None = None
+    displacement: Number = None
+
+    def __post_init__(self) -> None:
+        # The method itself looks at names and numbers; here only at what goes together.
+        second = "a slack is given for a second objective; name it with --then"
+        require(self.slack is None or self.then, second, "--slack")
+        require(
+            (self.attacker is None) == (self.limit is None) and not (self.attacker and self.then),
+            "--attacker and --limit belong together, and exclude --then: give both, or --then",
+            "--attacker",
+        )
+        compared = self.against is not None or self.displacement is not None
+        alone = (
+            "--against and --displacement exclude --then and --attacker: they mind every measure"
+        )
+        require(not (compared and (self.then or self.attacker)), alone, "--against")
+        noise = self.against in (None, "laplace", "plain-laplace")
+        fixed = f"{self.against!r} has a displacement of its own; leave --displacement out"
+        require(self.displacement is None or noise, fixed, "--displacement")
+
+    @property
+    def reference(self) -> str | None:
+        """What to be better than by every measure; None where one objective is named, or none."""
+        near = self.radius is not None and not (self.then or self.attacker)
+        return self.against or ("laplace" if near or self.displacement is not None else None)
+
+    def solver(self, problem: Problem) -> Callable[..., Any]:
+        """What solves for them."""
+        from panda_mdp.methods.optimal.optimal import optimal
+        from panda_mdp.methods.references import REFERENCES
+        from panda_mdp.methods.second.dominate import RADII, dominate
+        from panda_mdp.methods.second.second import limit_attacker, second_objective
+
+        second: Any = {"radius": self.radius}
+        if self.then:
+            slack = {} if self.slack is None else {"slack": self.slack}
+            return partial(second_objective, name=self.then, **slack, **second)
+        if self.attacker:
+            return partial(limit_attacker, attacker=self.attacker, limit=self.limit, **second)
+        if self.reference is not None:
+            radii = RADII if self.radius is None else [self.radius]
+            return partial(dominate, references=REFERENCES[self.reference](problem), radii=radii)
+        return optimal
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What distance privacy follows.
+
+    Options:
+        metric NAME: 'straight', 'road' or 'density'.
+        people NUMBER: With the metric 'density': junctions within a nat.
+    """
+
+    metric: str = "straight"
+    people: Number = None
+
+    def apply(self, problem: Problem, city: City | Domain) -> Problem:
+        """The same records, outputs and losses with privacy along streets, or by density."""
+        from panda_mdp.space.domain import Domain
+
+        names = ("straight", "road", "density")
+        require(self.metric in names, f"{self.metric!r} is none of {', '.join(names)}", "--metric")
+        belongs = "--people and --metric density belong together: give both, or neither"
+        require((self.people is not None) == (self.metric == "density"), belongs, "--people")
+        if self.metric == "straight":
+            return problem
+        if isinstance(city, Domain):
+            streets = "this file has places alone; a map with streets is needed"
+            raise typer.BadParameter(streets, param_hint="--metric")
+        nodes = problem.domain.nodes
+        if self.people is None:
+            return replace(problem, domain=city.road_domain(nodes))
+        nats = f"{problem.epsilon:g} is beyond 1, at which a place is hidden among --people"
+        require(problem.epsilon <= 1, nats, "--epsilon")
+        return replace(problem, domain=city.density_domain(self.people, None, nodes))
+
+
+@dataclass(frozen=True)
+class Solving:
+    """By what a table is made, and when that ends.
+
+    Options:
+        delta NUMBER: With a method of PAnDA: probability of more than epsilon.
+        method NAME: A method that `compare` knows.
+        gap NUMBER: Gap to the bound at which `optimal` ends.
+        time_limit SECONDS: End with the best so far; 0 for no limit.
+    """
+
+    delta: Share = None
+    method: str = "optimal"
+    gap: float = 0.01
+    time_limit: NonNegative = 0.0
+
+    def table(self, problem: Problem, objectives: Objectives) -> Any:
+        """The table of a problem; with progress where the method tells of it."""
+        from panda_mdp.methods.optimal.optimal import optimal
+        from panda_mdp.survey.registry import choose_methods
+
+        (method,) = choose_methods([self.method])
+        limit, console = self.time_limit or None, progress_console()
+        if method.function is not optimal:
+            delta = {} if self.delta is None else {"delta": self.delta}
+            with working(f"running {method.label}"):
+                return method.run(problem, limit, **delta)
+        with console.status("solving") as status:
+
+            def tell(now: Any) -> None:
+                if now.note and not now.iterations:
+                    console.print(now.note)
+                    return
+                reached = f"loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}"
+                status.update(f"solving: {now.note or reached}, {now.seconds:.0f} s")
+
+            solver = objectives.solver(problem)
+            return solver(problem, gap=self.gap, time_limit=limit, progress=tell)
 
 
 @described
 def solve(
     city: MapFile,
     out: Target,
-    records: Records = None,
-    outputs: Outputs = None,
-    tasks: Tasks = 0,
-    epsilon: Epsilon = 5.0,
-    metric: str = "straight",
-    people: float | None = None,
-    prior: Path | None = None,
-    delta: Share = None,
-    method: str = "optimal",
-    gap: float = 0.01,
-    then: str | None = None,
-    slack: float | None = None,
-    attacker: str | None = None,
-    limit: float | None = None,
-    radius: float | None = None,
-    against: Reference | None = None,
-    displacement: float | None = None,
-    time_limit: NonNegative = 0.0,
-    seed: Seed = 0,
+    drawn: Drawn,
+    measured: Measured,
+    solving: Solving,
+    objectives: Objectives,
+    prior: MaybePath = None,
     json: Json = None,
 ) -> None:
     """Make a table for a map: the reports of least loss that are private, audited and saved.
@@ -73,20 +204,7 @@ def solve(
 
     Options:
         out FILE: Target, .pmdp.
-        metric NAME: 'straight', 'road' or 'density'.
-        people NUMBER: With the metric 'density': junctions within a nat.
         prior FILE: A prior that `panda-mdp prior` made.
-        delta NUMBER: With a method of PAnDA: probability of more than epsilon.
-        method NAME: A method that `compare` knows.
-        gap NUMBER: Gap to the bound at which `optimal` ends.
-        then NAME: What `optimal` makes best within --slack of the loss.
-        slack NUMBER: With --then: share of the loss to give; 0.01.
-        attacker NAME: With --limit: what an attacker may gain at most.
-        limit NUMBER: With --attacker: at most so often, or km off.
-        radius KM: A guess this near counts.
-        against NAME: Be better by every measure than this.
-        displacement KM: Be better than noise of this mean displacement.
-        time_limit SECONDS: End with the best so far; 0 for no limit.
     """
     from panda_mdp.city.draw import find_places
     from panda_mdp.city.traces import load_prior
@@ -94,45 +212,22 @@ def solve(
     from panda_mdp.panda.panda_table import PandaTable
 
     require(out.suffix == ".pmdp", f"{out.name} does not end in .pmdp", "--out")
-    # The method itself looks at names and numbers; here only at what goes together.
-    asked = {"then": then, "slack": slack, "attacker": attacker, "limit": limit}
-    wishes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    second = "a slack is given for a second objective; name it with --then"
-    require(slack is None or then, second, "--slack")
-    require(
-        (attacker is None) == (limit is None) and not (attacker and then),
-        "--attacker and --limit belong together, and exclude --then: give both, or --then",
-        "--attacker",
-    )
-    alone = "--against and --displacement exclude --then and --attacker: they mind every measure"
-    compared = against is not None or displacement is not None
-    require(not compared or not wishes, alone, "--against")
-    noise = against in (None, "laplace", "plain-laplace")
-    fixed = f"{against!r} has a displacement of its own; leave --displacement out"
-    require(displacement is None or noise, fixed, "--displacement")
-    if radius is not None:
-        wishes["radius"] = radius
-    if compared or (radius is not None and not (then or attacker)):
-        wishes["against"] = against or "laplace"
-    method = method.strip()
+    method, displacement = solving.method.strip(), objectives.displacement
     only = (
         f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}"
     )
-    require(method == "optimal" or not wishes, only, "--method")
+    require(method == "optimal" or objectives == Objectives(), only, "--method")
     phased = method.startswith("panda")
-    require(delta is None or phased, "only PAnDA's methods have a delta", "--delta")
-    if delta is not None:
-        wishes["delta"] = delta
+    require(solving.delta is None or phased, "only PAnDA's methods have a delta", "--delta")
     with working("reading the map"):
-        source = find_places(city, records or RECORDS, seed)
-        problem = drawn_problem(source, (records, outputs, tasks), epsilon, seed)
-        problem = measured_by(problem, source, metric, people)
+        source = find_places(city, drawn.records or RECORDS, drawn.seed)
+        problem = measured.apply(drawn.problem(source), source)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
         if displacement is not None:
-            noise_of = REFERENCES[wishes["against"]]
+            noise_of = REFERENCES[str(objectives.reference)]
             problem = at_displacement(problem, noise_of, displacement).problem
-    table = _run(problem, method, gap, time_limit or None, wishes)
+    table = solving.table(problem, objectives)
     table.save(out)
     numbers = {
         "file": str(out),
@@ -154,91 +249,6 @@ def solve(
     solved["bound"] = None if table.bound is None else table.bound.words
     numbers |= {**solved, **details, "audited_epsilon": table.audit.epsilon}
     show(str(out), meaning(table), json, numbers)
-
-
-def drawn_problem(
-    source: Any,
-    size: tuple[int | None, int | None, int],
-    epsilon: float,
-    seed: int,
-    most: int = RECORDS,
-) -> Any:
-    """A problem over records, outputs and tasks drawn from a map, counts as the options give them;
-    up to `most` records where no number was given."""
-    from panda_mdp.city.draw import draw_displacement, draw_problem, places_count
-    from panda_mdp.space.domain import Domain
-
-    places, (records, outputs, tasks) = places_count(source), size
-    if records is None and places > most:
-        records = most
-    taken = records or places
-    fits = not records or 2 <= records <= places
-    whole = f"{taken} is not in 2..{places:,}, the places of this map; 'all' takes all"
-    require(fits, whole, "--records")
-    chosen = min(OUTPUTS, taken) if outputs is None else outputs or taken
-    among = f"{chosen} is not in 1..{taken:,}, the records; 'all' takes all"
-    require(chosen <= taken, among, "--outputs")
-    if not tasks:
-        return draw_displacement(source, records or None, chosen, epsilon, seed)
-    streets = "travel needs streets, and this file has places alone; leave --tasks out"
-    require(not isinstance(source, Domain), streets, "--tasks")
-    return draw_problem(source, records or None, chosen, tasks, epsilon, seed).problem
-
-
-def measured_by(problem: Any, city: Any, metric: str, people: float | None) -> Any:
-    """The same records, outputs and losses with privacy along streets, or by density."""
-    from dataclasses import replace
-
-    from panda_mdp.space.domain import Domain
-
-    names = ("straight", "road", "density")
-    require(metric in names, f"{metric!r} is none of {', '.join(names)}", "--metric")
-    belongs = "--people and --metric density belong together: give both, or neither"
-    require((people is not None) == (metric == "density"), belongs, "--people")
-    if metric == "straight":
-        return problem
-    streets = "this file has places alone; a map with streets is needed"
-    require(not isinstance(city, Domain), streets, "--metric")
-    if metric == "road":
-        return replace(problem, domain=city.road_domain(problem.domain.nodes))
-    nats = f"{problem.epsilon:g} is beyond 1, at which a place is hidden among --people"
-    require(problem.epsilon <= 1, nats, "--epsilon")
-    return replace(problem, domain=city.density_domain(people, None, problem.domain.nodes))
-
-
-def _run(problem: Any, name: str, gap: float, limit: float | None, wishes: dict[str, Any]) -> Any:
-    from panda_mdp.methods.optimal.optimal import optimal
-    from panda_mdp.methods.references import REFERENCES
-    from panda_mdp.methods.second.dominate import RADII, dominate
-    from panda_mdp.methods.second.second import limit_attacker, second_objective
-    from panda_mdp.survey.registry import choose_methods
-
-    (method,) = choose_methods([name])
-    console = progress_console()
-    if method.function is not optimal:
-        with working(f"running {method.label}"):
-            return method.run(problem, limit, **wishes)
-    with console.status("solving") as status:
-
-        def tell(now: Any) -> None:
-            if now.note and not now.iterations:
-                console.print(now.note)
-                return
-            reached = f"loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}"
-            status.update(f"solving: {now.note or reached}, {now.seconds:.0f} s")
-
-        solver: Any = optimal
-        if "then" in wishes:
-            solver, wishes["name"] = second_objective, wishes.pop("then")
-        elif "attacker" in wishes:
-            solver = limit_attacker
-        elif "against" in wishes:
-            reference = REFERENCES[wishes["against"]](problem)
-            radii = [wishes["radius"]] if "radius" in wishes else RADII
-            return dominate(
-                problem, reference, radii=radii, gap=gap, time_limit=limit, progress=tell
-            )
-        return solver(problem, gap=gap, time_limit=limit, progress=tell, **wishes)
 
 
 TABLE = {
@@ -313,9 +323,9 @@ def prior(
     city: MapFile,
     traces: Path,
     out: Target,
-    epsilon: float | None = None,
+    epsilon: Number = None,
     public: str = "",
-    person: str | None = None,
+    person: MaybeText = None,
     limit: float = 0.5,
 ) -> None:
     """Make a prior from traces, private or public, for `solve --prior`.
@@ -355,9 +365,9 @@ def prior(
 def draw_map(
     table: TableFile,
     out: Target,
-    city: Path | None = None,
+    city: MaybePath = None,
     record: int | None = None,
-    zones: Path | None = None,
+    zones: MaybePath = None,
     against: Reference | None = None,
 ) -> None:
     """Draw a table on a map: expected losses, or where one record is reported.
