@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Literal, get_args
 
-from panda_paper.evidence import MEASURES, NoRowsError, exact_runs, holding
+from panda_paper import evidence
+from panda_paper.evidence import NoRowsError, exact_runs, holding
 from panda_paper.panels import Evidence, Words, fill
 from panda_paper.results import CityResults
 
@@ -68,7 +69,7 @@ class Claim:
     def evaluate(self, results: CityResults) -> Finding:
         """The verdict from one city's rows."""
         try:
-            quantities = {} if self.measure is None else MEASURES[self.measure](results)
+            quantities = {} if self.measure is None else getattr(evidence, self.measure)(results)
         except NoRowsError:
             return self._open(results)
         held = {"holding": holding(results.of(self.items[0]))}
@@ -79,7 +80,7 @@ class Claim:
             return self._open(results)
         if self.needs_fit:
             runs = exact_runs(results)
-            exact = "does not hold" if runs["fitting"] == 0 else "cannot be checked"
+            exact = "does not hold" if runs.get("fitting") == 0 else "cannot be checked"
             exact_figures = exact_figures or f"{runs['runs']} (see guarantee)"
         return Finding(published, figures, exact, exact_figures, fill(self.ours, found))
 

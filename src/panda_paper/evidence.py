@@ -1,13 +1,14 @@
 """What the rows of one city say about each claim: quantities by name, for `claims.py` to judge.
 
-Means and series are asked for by their path (`panels.Evidence`), the others have a function. What
-cannot be told is NaN or None. `some` ends a function where a claim has no rows.
+Means and series are asked for by their path (`panels.Evidence`), the others have a function, whose
+name `claims.toml` has. What cannot be told is NaN or None, or missing. `some` ends a function where
+a claim has no rows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,8 +44,7 @@ def some(found: Found) -> Found:
 
 def finished(rows: Rows, methods: Sequence[str] = PUBLISHED) -> list[str]:
     """Those methods that have a finished row."""
-    done = rows.of(*methods).methods
-    return [name for name in methods if name in done]
+    return [name for name in methods if rows.of(name)]
 
 
 def listed(values: Mapping[str, object], form: str = "{}") -> str:
@@ -59,17 +59,16 @@ def variant(name: str) -> str:
 
 def percents(values: Iterable[float]) -> str | None:
     """Shares in words: one number, or the range."""
-    known = [value for value in values if not np.isnan(value)]
+    known = sorted(value for value in values if not np.isnan(value))
     if not known:
         return None
-    low, high = min(known), max(known)
-    return f"{low:.1%}" if high - low < 5e-4 else f"{low:.1%} to {high:.1%}"
+    low, high = f"{known[0]:.1%}", f"{known[-1]:.1%}"
+    return low if known[-1] - known[0] < 5e-4 else f"{low} to {high}"
 
 
 def below(mine: Series, theirs: Series) -> FloatArray:
     """How much lower one series is than another, at every point that both have."""
-    both = np.intersect1d(mine.x, theirs.x)
-    return np.array([1 - mine.at(x) / theirs.at(x) for x in both])
+    return np.array([1 - mine.at(x) / theirs.at(x) for x in np.intersect1d(mine.x, theirs.x)])
 
 
 def reduction(rows: Rows, method: str, other: str, value: str = "loss_m") -> float:
@@ -77,15 +76,14 @@ def reduction(rows: Rows, method: str, other: str, value: str = "loss_m") -> flo
 
     Losses over the users' records are compared with the other's loss.
     """
-    shares = below(
-        rows.of(method).series(value), rows.of(other).series(value.removeprefix("true_"))
-    )
+    theirs = rows.of(other).series(value.removeprefix("true_"))
+    shares = below(rows.of(method).series(value), theirs)
     return float(shares.mean()) if len(shares) else NAN
 
 
-def averages(curves: Iterable[Series]) -> dict[str, float]:
-    """The mean of each series' means."""
-    return {one.label: float(one.mean.mean()) for one in curves}
+def averages(rows: Rows, methods: Iterable[str], value: str) -> dict[str, float]:
+    """The mean of each method's means."""
+    return {one.label: float(one.mean.mean()) for one in rows.curves(methods, value)}
 
 
 def holding(rows: Rows) -> str | None:
@@ -98,9 +96,10 @@ def holding(rows: Rows) -> str | None:
 def covered_share(rows: Rows, methods: Sequence[str]) -> tuple[float, float]:
     """Anchors over K on average over sizes and methods, and the most at any size."""
     found = rows.curves(methods, "anchors")
-    shares = [share for series in found for share in series.mean / series.x]
-    most = max((series.high for series in found), default=NAN)
-    return float(np.mean(shares)) if shares else NAN, most
+    if not found:
+        return NAN, NAN
+    shares = np.concatenate([series.mean / series.x for series in found])
+    return float(shares.mean()), max(series.high for series in found)
 
 
 def exact_runs(results: CityResults) -> Quantities:
@@ -113,18 +112,14 @@ def exact_runs(results: CityResults) -> Quantities:
     fits = [bool(row.value("fits")) for row in rows]
     fits += [row.status == "done" for row in tables if row.cell.method in EXACT]
     if not fits:
-        return {"fitting": NAN, "unfit": NAN, "runs": "no run in exact accounting yet"}
+        return {"runs": "no run in exact accounting yet"}
     fitting, total = sum(fits), len(fits)
     words = f"{fitting} of {total} runs fit" if fitting else f"none of {total} runs fits"
     found: Quantities = {"fitting": fitting, "unfit": total - fitting, "runs": words}
     if rows and not fitting:
         costs = rows.numbers("cost_epsilon")
-        found |= {
-            "least": costs.min(),
-            "most": costs.max(),
-            "delta": rows[0].cell.setting.delta,
-            "shortfall": rows.numbers("shortfall").max(),
-        }
+        found |= {"least": costs.min(), "most": costs.max()}
+        found |= {"delta": rows[0].cell.setting.delta, "shortfall": rows.largest("shortfall")}
     return found
 
 
@@ -140,7 +135,7 @@ def order_of_times(results: CityResults) -> Quantities:
                     right.setdefault(other, []).append((seconds < theirs) != (other in NOISE))
     slower = _paper_slower(results.name)
     return {
-        "wrong": sum(not one for outcomes in right.values() for one in outcomes),
+        "wrong": sum(one.count(False) for one in right.values()),
         "parts": ", ".join(f"{name} {sum(one)} of {len(one)}" for name, one in right.items()),
         "missing": ", ".join(name for name in SOLVED if name not in right) or None,
         "slower": sum(slower) if slower else None,
@@ -150,27 +145,21 @@ def order_of_times(results: CityResults) -> Quantities:
 
 def _seconds(rows: Rows, method: str) -> float:
     """The mean time of a method; its limit where it ran into it, NaN where unknown."""
-    limits = [
-        row.outcome.seconds
-        for row in rows
-        if row.cell.method == method and row.status == "time limit"
-    ]
+    stopped = [row for row in rows if row.cell.method == method and row.status == "time limit"]
     mean = rows.of(method).mean("seconds")
+    limits = (row.outcome.seconds for row in stopped)
     return max(limits, default=NAN) if np.isnan(mean) else mean
 
 
 def _paper_slower(city: str) -> list[bool]:
     """Where a variant is slower than LP+CA in the paper's own table of times."""
     pairs = (
-        (paper_value("table2", city, name, size), paper_value("table2", city, "LP+CA", size))
+        [paper_value("table2", city, name, size) for name in (mine, "LP+CA")]
         for size in SIZES
-        for name in EXACT
+        for mine in EXACT
     )
-    return [
-        mine.mean > coarse.mean
-        for mine, coarse in pairs
-        if mine and coarse and mine.mean is not None and coarse.mean is not None
-    ]
+    known = ([entry.mean for entry in pair if entry] for pair in pairs)
+    return [pair[0] > pair[1] for pair in known if len(pair) == 2 and None not in pair]
 
 
 def scale(results: CityResults) -> Quantities:
@@ -184,7 +173,7 @@ def scale(results: CityResults) -> Quantities:
         "size": size,
         "top": top or None,
         "time": largest.mean("seconds"),
-        "gap": max(largest.numbers("gap"), default=NAN),
+        "gap": largest.largest("gap"),
         "audit": "holds" if largest.holds("optimal") else "FAILS",
     }
 
@@ -193,18 +182,14 @@ def covered(results: CityResults) -> Quantities:
     rows = results.of("figure7")
     some(finished(rows))
     mean, most = covered_share(rows, PUBLISHED)
-    downloads = results.of("table4").of("ball").series("download").mean
-    return {
-        "mean": mean,
-        "most": most,
-        "text": covered_share(rows, TEXT)[0],
-        "ball": downloads.mean() if len(downloads) else None,
-    }
+    balls = averages(results.of("table4"), ["ball"], "download")
+    return {"mean": mean, "most": most, "text": covered_share(rows, TEXT)[0], **balls}
 
 
 def speed_of_variants(results: CityResults) -> Quantities:
-    rows = results.of("table2")
-    times, anchors = (averages(rows.curves(PUBLISHED, name)) for name in ("seconds", "anchors"))
+    times, anchors = (
+        averages(results.of("table2"), PUBLISHED, name) for name in ("seconds", "anchors")
+    )
     some(times if len(times) == len(PUBLISHED) else ())
     figures = {name: f"{times[name]:.1f} s with {anchors[name]:,.0f} anchors" for name in times}
     return {"wrong": [*times.values()] != sorted(times.values()), "figures": listed(figures)}
@@ -216,13 +201,8 @@ def growth(results: CityResults) -> Quantities:
         for methods in (PUBLISHED, TEXT)
     )
     ends = {one.label: f"{one.ends[0][1]:,.0f} to {one.ends[1][1]:,.0f}" for one in some(series)}
-    return {
-        "wrong": sum(map(_still, series)),
-        "figures": listed(ends),
-        "text_wrong": sum(map(_still, text)) if text else NAN,
-        "published": series[0],
-        "text": text[0] if text else None,
-    }
+    found = {"wrong": sum(map(_still, series)), "figures": listed(ends), "published": series[0]}
+    return found | ({"text_wrong": sum(map(_still, text)), "text": text[0]} if text else {})
 
 
 def _still(series: Series) -> bool:
@@ -234,8 +214,7 @@ def clustering(results: CityResults) -> Quantities:
     rows = results.of("clustering")
     found = {name: -reduction(rows, name, "Origin", "coefficient") for name in EXACT}
     gains = some({name: gain for name, gain in found.items() if not np.isnan(gain)})
-    lower = sum(gain <= 0 for gain in gains.values())
-    return {"lower": lower, "figures": listed(gains, "{:+.1%}")}
+    return {"lower": sum(gain <= 0 for gain in gains.values()), "figures": listed(gains, "{:+.1%}")}
 
 
 def lower_loss(results: CityResults) -> Quantities:
@@ -288,9 +267,9 @@ def ratio(results: CityResults) -> Quantities:
 
 def falls_with_epsilon(results: CityResults) -> Quantities:
     rows = results.of("figure11")
-    curves = rows.curves(rows.methods, "loss_m", "epsilon")
-    text = [mean for one in curves if one.label in TEXT for mean in one.mean]
-    curves = some([one for one in curves if one.label not in TEXT and len(one) > 1])
+    every = rows.curves(rows.methods, "loss_m", "epsilon")
+    text = [mean for one in every if one.label in TEXT for mean in one.mean]
+    curves = some([one for one in every if one.label not in TEXT and len(one) > 1])
     wrong = [one.label for one in curves if trend(one.mean) not in FALLING]
     shares = [
         share
@@ -312,32 +291,29 @@ def guideline(results: CityResults) -> Quantities:
     rows = results.of("table4")
     series = rows.curves(PUBLISHED, "loss_m")
     some(series if len(series) == len(PUBLISHED) else ())
-    losses, anchors = averages(series), averages(rows.curves(PUBLISHED, "anchors"))
+    losses, anchors = (averages(rows, PUBLISHED, value) for value in ("loss_m", "anchors"))
     spreads = {one.label: float(np.mean(one.spread / one.mean)) for one in series}
-    costs = {
-        name: max(values)
-        for name in TEXT
-        if len(values := results.of("figure7").of(name).numbers("cost_epsilon"))
-    }
-    best, fewest, steady, gentle = map(_least, (losses, anchors, spreads, costs))
+    selected = ((name, results.of("figure7").of(name)) for name in TEXT)
+    costs = {name: rows.largest("cost_epsilon") for name, rows in selected if rows}
+    best, fewest, steady, gentle = (
+        variant(min(one, key=lambda name: one[name], default=""))
+        for one in (losses, anchors, spreads, costs)
+    )
     repeated = all((one.spread > 0).all() for one in series)
-    exponential, power, logistic = EXACT
-    return {
-        "misnamed": (best != power) + (fewest != exponential),
-        "unsteady": steady != logistic if repeated else NAN,
+    _, power, logistic = EXACT
+    found = {
+        "misnamed": (best != power) + (fewest != EXACT[0]),
         "best": best,
         "losses": listed(losses, "{:,.0f} m"),
         "fewest": fewest,
         "steady": f"steadiest: {steady}" if repeated else "steadiness needs repeats",
-        "harsh": gentle != power if gentle else NAN,
-        "costs": listed(costs, "{:,.0f} /km") or None,
-        "gentle": gentle,
     }
-
-
-def _least(values: Mapping[str, float]) -> str | None:
-    """The variant with the least value."""
-    return variant(min(values, key=lambda name: values[name])) if values else None
+    if repeated:
+        found["unsteady"] = steady != logistic
+    if costs:
+        words = listed(costs, "{:,.0f} /km")
+        found |= {"harsh": gentle != power, "costs": words, "gentle": gentle}
+    return found
 
 
 def guarantee(results: CityResults) -> Quantities:
@@ -350,12 +326,8 @@ def guarantee(results: CityResults) -> Quantities:
         parts.append(f"{finite.min():,.0f} to {finite.max():,.0f} /km in {len(finite)} cells")
     if len(finite) < len(audited):
         parts.append(f"infinite in {len(audited) - len(finite)} of {len(audited)} cells")
-    return {
-        "above": np.sum(audited > epsilon),
-        "epsilon": epsilon,
-        "audited": " and ".join(parts),
-        **exact_runs(results),
-    }
+    found = {"above": np.sum(audited > epsilon), "epsilon": epsilon, "audited": " and ".join(parts)}
+    return {**found, **exact_runs(results)}
 
 
 def violations_by_delta(results: CityResults) -> Quantities:
@@ -364,24 +336,22 @@ def violations_by_delta(results: CityResults) -> Quantities:
 
 
 def estimates(results: CityResults) -> Quantities:
-    rows = results.of("figure18")
-    above: dict[str, float] = {}
-    for decay in DECAYS:
-        own, guess = map(rows.of(decay).mean, ("real", "estimated"))
-        if own > 0:
-            above[decay] = guess / own - 1
-    some(above)
-    return {
-        "farthest": max(abs(above[decay] - ESTIMATES_ABOVE[decay]) for decay in above),
-        "above": listed(above, "{:+.0%}"),
-    }
+    margins = {name: results.of("figure18").of(name) for name in DECAYS}
+    above = some(
+        {
+            name: rows.mean("estimated") / rows.mean("real") - 1
+            for name, rows in margins.items()
+            if rows.mean("real") > 0
+        }
+    )
+    farthest = max(abs(above[name] - ESTIMATES_ABOVE[name]) for name in above)
+    return {"farthest": farthest, "above": listed(above, "{:+.0%}")}
 
 
 def margin_by_delta(results: CityResults) -> Quantities:
     rows = results.of("figure18")
-    words = {
-        one.label: trend(one.mean) for one in some(rows.curves(DECAYS, "real", "delta", least=2))
-    }
+    curves = some(rows.curves(DECAYS, "real", "delta", least=2))
+    words = {one.label: trend(one.mean) for one in curves}
     return {
         "wrong": sum(word not in FALLING for word in words.values()),
         "words": listed(words),
@@ -389,39 +359,32 @@ def margin_by_delta(results: CityResults) -> Quantities:
     }
 
 
-def margin_curves(results: CityResults) -> list[tuple[str, list[Series]]]:
+def margin_curves(results: CityResults) -> Iterator[tuple[str, list[Series]]]:
     """Curves over lambda by decay, one for each alpha, with a wide gamma and with the paper's."""
-    return [
-        (
-            decay,
-            [
-                results.of(name).of(decay).with_options({"alpha": alpha}).series("within", "rates")
-                for alpha in ALPHAS
-            ],
-        )
-        for name in ("figure6-wide", "figure6")
-        for decay in DECAYS
-    ]
+    for name in ("figure6-wide", "figure6"):
+        for decay in DECAYS:
+            rows = results.of(name).of(decay)
+            cells = (rows.with_options({"alpha": alpha}) for alpha in ALPHAS)
+            yield decay, [some_alpha.series("within", "rates") for some_alpha in cells]
 
 
 def margin_by_lambda(results: CityResults) -> Quantities:
-    found = margin_curves(results)
-    some([curve for _, curves in found for curve in curves if len(curve)])
-    counts: dict[str, Counter[str]] = {decay: Counter() for decay in DECAYS}
-    for decay, curves in found:
-        counts[decay].update(trend(curve.mean) for curve in curves)
-    parts, total = [], Counter[str]()
-    for decay, words in counts.items():
-        del words["nothing to see"]
-        total.update(words)
-        told = ", ".join(f"{word} {count}" for word, count in words.items())
+    words: dict[str, Counter[str]] = {decay: Counter() for decay in DECAYS}
+    for decay, curves in margin_curves(results):
+        words[decay].update(trend(curve.mean) for curve in curves if len(curve))
+    some([*sum(words.values(), Counter[str]()).elements()])
+    parts = []
+    for decay, counts in words.items():
+        del counts["nothing to see"]
+        told = ", ".join(f"{word} {count}" for word, count in counts.items())
         parts.append(f"{decay} {told or 'nothing'}")
+    total = sum(words.values(), Counter[str]())
     number = total.total()
+    shares = {"growing": total["grows"], "falling": total["falls"]} if number else {}
     return {
         "curves": number,
         "parts": "; ".join(parts),
-        "growing": total["grows"] / number if number else NAN,
-        "falling": total["falls"] / number if number else NAN,
+        **{name: count / number for name, count in shares.items()},
     }
 
 
@@ -434,14 +397,3 @@ def margin_by_alpha(results: CityResults) -> Quantities:
     seen = some([word for word in words if word != "nothing to see"])
     falls = seen.count("falls")
     return {"share": falls / len(seen), "falls": falls, "columns": len(seen)}
-
-
-MEASURES: Mapping[str, Callable[[CityResults], Quantities]] = {
-    measure.__name__: measure
-    for measure in (
-        *(clustering, covered, estimates, falls_with_epsilon, growth, guarantee, guideline),
-        *(how_much_lower, lower_loss, margin_by_alpha, margin_by_delta, margin_by_lambda),
-        *(order_of_times, ratio, scale, speed_of_variants, violations_by_delta),
-    )
-}
-"""What decides a claim, by the name that `claims.toml` has for it."""

@@ -130,6 +130,10 @@ class Rows(tuple[Row, ...]):
         """A value of all rows that have it as a number, entries of lists one by one."""
         return self.points(value)[1]
 
+    def largest(self, value: str) -> float:
+        """The largest of a value; NaN where no row has it."""
+        return max(self.numbers(value).tolist(), default=float("nan"))
+
     def mean(self, value: str) -> float:
         """The mean of a value; NaN where no row has it."""
         found = self.numbers(value)
