@@ -158,8 +158,8 @@ def _paper_slower(city: str) -> list[bool]:
         for size in SIZES
         for mine in EXACT
     )
-    known = ([entry.mean for entry in pair if entry] for pair in pairs)
-    return [pair[0] > pair[1] for pair in known if len(pair) == 2 and None not in pair]
+    known = ([entry.mean for entry in pair if entry and entry.mean] for pair in pairs)
+    return [pair[0] > pair[1] for pair in known if len(pair) == 2]
 
 
 def scale(results: CityResults) -> Quantities:
@@ -337,9 +337,9 @@ def violations_by_delta(results: CityResults) -> Quantities:
 
 def estimates(results: CityResults) -> Quantities:
     margins = {name: results.of("figure18").of(name) for name in DECAYS}
-    above = some(
+    above: dict[str, float] = some(
         {
-            name: rows.mean("estimated") / rows.mean("real") - 1
+            str(name): rows.mean("estimated") / rows.mean("real") - 1
             for name, rows in margins.items()
             if rows.mean("real") > 0
         }

@@ -41,8 +41,8 @@ def described(command: Command) -> Command:
     for name, one in signature.parameters.items():
         own = {name: one}
         if is_dataclass(one.annotation):
-            groups[name] = one.annotation
-            own = dict(inspect.signature(one.annotation, eval_str=True).parameters)
+            groups[name] = group = cast("Any", one.annotation)
+            own = dict(inspect.signature(group, eval_str=True).parameters)
             usual = {} if one.default is one.empty else vars(one.default)
             own |= {field: own[field].replace(default=usual[field]) for field in usual}
         parameters |= own
@@ -153,6 +153,11 @@ SnapLimit = Annotated[
 ]
 
 
+def told(group: object, *names: str) -> dict[str, Any]:
+    """The options of some names that were given."""
+    return {name: vars(group)[name] for name in names if vars(group)[name] is not None}
+
+
 @dataclass(frozen=True)
 class Promise:
     """What a table must be for whoever uses it.
@@ -204,13 +209,13 @@ class Drawn:
         outputs = min(OUTPUTS, taken) if self.outputs is None else self.outputs or taken
         among = f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all"
         require(outputs <= taken, among, "--outputs")
-        size: Any = (records or None, outputs)
+        drawn = records or None
         if not self.tasks:
-            return draw_displacement(source, *size, self.epsilon, self.seed)
+            return draw_displacement(source, drawn, outputs, self.epsilon, self.seed)
         if isinstance(source, Domain):
             streets = "travel needs streets, and this file has places alone; leave --tasks out"
             raise typer.BadParameter(streets, param_hint="--tasks")
-        return draw_problem(source, *size, self.tasks, self.epsilon, self.seed).problem
+        return draw_problem(source, drawn, outputs, self.tasks, self.epsilon, self.seed).problem
 
 
 TRAVELLED = Drawn(tasks=1)

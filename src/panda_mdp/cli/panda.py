@@ -21,6 +21,7 @@ from panda_mdp.cli.options import (
     Number,
     described,
     require,
+    told,
 )
 from panda_mdp.cli.printing import show_facts
 
@@ -70,16 +71,12 @@ class Choice:
     radius: Number = None
 
     def __post_init__(self) -> None:
-        given = [f"--{name}" for name in ("centre", "candidates", "decay") if self.told(name)]
+        given = [f"--{name}" for name in ("centre", "candidates", "decay") if told(self, name)]
         given += ["--calibrate"] * self.calibrate
         both = " and ".join(given[:2])
         require(len(given) < 2, f"{both} exclude each other: each names the selection")
         belong = "alpha, rate and radius belong to --decay"
-        require(self.decay is not None or not self.told(*COINS), belong, "--decay")
-
-    def told(self, *names: str) -> dict[str, Any]:
-        """The options of some names that were given."""
-        return {name: vars(self)[name] for name in names if vars(self)[name] is not None}
+        require(self.decay is not None or not told(self, *COINS), belong, "--decay")
 
     def selection(self, problem: Problem) -> Any:
         """The selection that is named; balls where none is."""
@@ -88,7 +85,7 @@ class Choice:
         from panda_mdp.panda.selection import CENTRE_SHARE
 
         if self.decay is not None:
-            return BernoulliAnchors(cast("Decay", self.decay), **self.told(*COINS))
+            return BernoulliAnchors(cast("Decay", self.decay), **told(self, *COINS))
         if self.candidates is not None:
             return BernoulliAnchors.alike(problem.domain, self.candidates, self.delta, problem)
         return BallAnchors(CENTRE_SHARE * problem.epsilon if self.centre is None else self.centre)

@@ -27,6 +27,7 @@ from panda_mdp.cli.options import (
     Target,
     described,
     require,
+    told,
 )
 from panda_mdp.cli.printing import show, tell
 
@@ -91,12 +92,12 @@ class Objectives:
         from panda_mdp.methods.second.dominate import RADII, dominate
         from panda_mdp.methods.second.second import limit_attacker, second_objective
 
-        second: Any = {"radius": self.radius}
+        asked: dict[str, Any] = {"radius": self.radius}
         if self.then:
-            slack = {} if self.slack is None else {"slack": self.slack}
-            return partial(second_objective, name=self.then, **slack, **second)
+            asked["name"] = self.then
+            return partial(second_objective, **asked, **told(self, "slack"))
         if self.attacker:
-            return partial(limit_attacker, attacker=self.attacker, limit=self.limit, **second)
+            return partial(limit_attacker, **asked, **told(self, "attacker", "limit"))
         if self.reference is not None:
             radii = RADII if self.radius is None else [self.radius]
             return partial(dominate, references=REFERENCES[self.reference](problem), radii=radii)
