@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA384
 from pydantic import Field
@@ -117,48 +116,30 @@ def is_signed(message: bytes, signature: int, modulus: int) -> bool:
     return True
 
 
-def sign_blinded(key: rsa.RSAPrivateKey, blinded: int) -> int:
-    """Sign what is hidden. The number is multiplied by a random one first, so that the time that it
-    takes tells nothing of the key."""
-    numbers = key.private_numbers()
-    modulus = numbers.public_numbers.n
+def sign_blinded(modulus: int, exponent: int, blinded: int) -> int:
+    """Sign what is hidden with the private exponent. The number is multiplied by a random one
+    first, so that the time that it takes tells nothing of the key."""
     if blinded >= modulus:
         raise ProtocolError("blinded: a number is not below the modulus of the key")
     factor = secrets.randbelow(modulus - 2) + 2
     hidden = blinded * pow(factor, EXPONENT, modulus) % modulus
-    signature = pow(hidden, numbers.d, modulus) * pow(factor, -1, modulus) % modulus
+    signature = pow(hidden, exponent, modulus) * pow(factor, -1, modulus) % modulus
     if pow(signature, EXPONENT, modulus) != blinded:
         # A fault of the machine, by which somebody could factor the modulus.
         raise ProtocolError("a signature came out wrong; ask again")
     return signature
 
 
-def new_issuer() -> bytes:
-    """A new private key, as it is stored."""
-    return rsa.generate_private_key(EXPONENT, BITS).private_bytes(
-        serialization.Encoding.DER,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+def new_issuer() -> tuple[str, str]:
+    """Modulus and private exponent of a new key."""
+    numbers = rsa.generate_private_key(EXPONENT, BITS).private_numbers()
+    return to_block(numbers.public_numbers.n), to_block(numbers.d)
 
 
-def load_issuer(stored: bytes) -> rsa.RSAPrivateKey:
-    """A stored private key."""
-    key = serialization.load_der_private_key(stored, None)
-    if not isinstance(key, rsa.RSAPrivateKey):
-        raise TypeError("a stored key of one-use tokens is not one of RSA")
-    return key
-
-
-def modulus_of(stored: bytes) -> int:
-    """The public part of a stored private key."""
-    return load_issuer(stored).public_key().public_numbers().n
-
-
-def sign_all(stored: bytes, blinded: list[str]) -> Issued:
+def sign_all(modulus: str, exponent: str, blinded: list[str]) -> Issued:
     """The signatures over hidden messages. Runs in a worker process."""
-    key = load_issuer(stored)
-    return Issued(signatures=[to_block(sign_blinded(key, from_block(each))) for each in blinded])
+    key = from_block(modulus), from_block(exponent)
+    return Issued(signatures=[to_block(sign_blinded(*key, from_block(each))) for each in blinded])
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,12 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from panda_mdp.protocol.messages.blind import (
-    from_block,
-    is_signed,
-    modulus_of,
-    one_use_message,
-)
+from panda_mdp.protocol.messages.blind import from_block, is_signed, one_use_message
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import ReportRequest
 from panda_mdp.protocol.messages.signing import KeySheet, SigningKey
@@ -127,7 +122,7 @@ class Live:
     drawn, and it is as good as ever."""
     until: str | None
     """The last day of collecting."""
-    issuers: Mapping[int, int] | None
+    issuers: Mapping[int, str] | None
     """Where tokens are used once, the keys that sign them: moduli by the number of the period."""
 
     def quota_of(self, token: Token) -> Quota:
@@ -142,7 +137,8 @@ class Live:
             msg = "proof: not a one-use token of this period or the one before"
             raise Failure("invalid", msg, "collect tokens of the running period")
         message = one_use_message(name, proof.period, report.id)
-        if not is_signed(message, from_block(proof.signature), issuers[proof.period]):
+        signature, modulus = map(from_block, (proof.signature, issuers[proof.period]))
+        if not is_signed(message, signature, modulus):
             msg = "proof: not a signature of this server over the id of the report"
             raise Failure("invalid", msg, "collect tokens of the running period")
         # A name that does not show the receipt.
@@ -205,8 +201,8 @@ def _live(session: Session, name: str) -> Live:
         version, outputs, table, users = row.version, stored.outputs, stored.info.sha256, None
     issuers = None
     if request.one_use:
-        keys = session.execute(select(IssuerRow.period, IssuerRow.key).filter_by(deployment=row.id))
-        issuers = {period: modulus_of(key) for period, key in keys}
+        keys = session.scalars(select(IssuerRow).filter_by(deployment=row.id))
+        issuers = {each.period: each.modulus for each in keys}
     return Live(
         id=row.id,
         open=row.open,

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -47,6 +47,7 @@ from panda_mdp.table.mechanism import Mechanism
 P = ParamSpec("P")
 T = TypeVar("T")
 NICENESS = 5
+BROKEN = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
 SOLVE_SECONDS = 600.0
 ROUND_GAP = 0.01
 
@@ -62,36 +63,38 @@ class Pool:
         self._executor: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
 
+    def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a function of the library computed elsewhere."""
+        with self._lock:
+            while True:
+                if self._executor is None:
+                    # Not forked: a fork of a process with threads may hang.
+                    self._executor = ProcessPoolExecutor(
+                        self._processes, multiprocessing.get_context("spawn"), follow_parent
+                    )
+                try:
+                    return self._executor.submit(work, *args, **kwargs)
+                except BrokenProcessPool:
+                    self._executor = None
+
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a function of the library, computed elsewhere; its errors are raised."""
-        with self._lock:
-            if self._executor is None:
-                # Not forked: a fork of a process with threads may hang.
-                self._executor = ProcessPoolExecutor(
-                    self._processes, multiprocessing.get_context("spawn"), follow_parent
-                )
-            executor = self._executor
         try:
-            return executor.submit(work, *args, **kwargs).result()
+            return self.submit(work, *args, **kwargs).result()
         except BrokenProcessPool:
-            with self._lock:
-                if self._executor is executor:
-                    self._executor = None
-            raise unavailable(
-                "the process that worked on this ended unexpectedly, perhaps for lack of memory",
-                "try again; see the server's log",
-            ) from None
+            raise unavailable(BROKEN, "try again; see the server's log") from None
 
     def close(self) -> None:
-        """End the processes; what they work on is lost."""
-        if self._executor is None:
+        """End the processes; what they work on is lost, and later work begins others."""
+        with self._lock:
+            ended, self._executor = self._executor, None
+        if ended is None:
             return
-        workers = list((self._executor._processes or {}).values())
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        workers = list((ended._processes or {}).values())
+        ended.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.join(5)
+            worker.kill()
+            worker.join()
 
 
 def follow_parent() -> None:
@@ -232,13 +235,14 @@ class Solution:
 
 
 def solve_round(
-    request: AnchorsDeploymentRequest, domain: Domain, sets: Iterable[Iterable[int]]
+    request: AnchorsDeploymentRequest, domain: Domain | bytes, sets: Iterable[Iterable[int]]
 ) -> Solution:
-    """AnPO over the union of the sets.
+    """AnPO over the union of the sets, on a domain or a stored one. Runs in a worker process.
 
     Budgets depend on no upload, so whatever somebody uploads changes nobody else's guarantee. A
     user without anchors takes part without rows.
     """
+    domain = domain_of(domain) if isinstance(domain, bytes) else domain
     union = np.array(sorted(set().union(*sets)), dtype=np.int64)
     if not len(union):
         raise EmptyAnchorsError(

@@ -1,8 +1,8 @@
-"""Rounds closed in time and solved, each in a process of its own; and old reports deleted.
+"""Rounds closed in time and solved, one at a time in another process; and old reports deleted.
 
 Where several servers share a database, each leases the round that it solves and renews the lease; a
-lease that has run out is of a server that is gone, and the round is solved again. A worker that
-lives on regardless writes nothing: its run is not the round's any more.
+lease that has run out is of a server that is gone, and the round is solved again. What comes of a
+run that is not the round's any more is thrown away.
 """
 
 from __future__ import annotations
@@ -10,25 +10,24 @@ from __future__ import annotations
 import logging
 import math
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from sqlalchemy import exists, select, update
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from panda_mdp.errors import FileFormatError, PandaError
+from panda_mdp.errors import PandaError
 from panda_mdp.protocol.server.failures import LONGEST, stack_of
-from panda_mdp.protocol.server.solving import follow_parent, solve_round
-from panda_mdp.protocol.server.store.catalogue import domain_of, domain_row, pack
+from panda_mdp.protocol.server.solving import BROKEN, Pool, Solution, solve_round
+from panda_mdp.protocol.server.store.catalogue import domain_row, pack
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import anchors_request
 from panda_mdp.protocol.server.store.reports import remove_old
@@ -37,8 +36,6 @@ from panda_mdp.protocol.server.store.schema import DeploymentRow, RoundRow, now
 _log = logging.getLogger("panda_mdp.server")
 LEASE = timedelta(seconds=6)
 REMOVE_EVERY_S = 600.0
-AGAIN = 75
-"""The exit code of a worker that asks for another run: its database was gone (`EX_TEMPFAIL`)."""
 
 
 class Run(NamedTuple):
@@ -71,7 +68,8 @@ class Supervisor:
         self._removed = -math.inf
         self._wake = threading.Event()
         self._ending = False
-        self._running: tuple[Run, BaseProcess] | None = None
+        self._running: tuple[Run, Future[Solution]] | None = None
+        self._pool = Pool(1)
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -86,13 +84,12 @@ class Supervisor:
         self._ending = True
         self._wake.set()
         self._thread.join()
-        if self._running is not None:
-            run, process = self._running
-            process.kill()
-            process.join()
-            # Where the database is gone, the lease runs out by itself.
-            with suppress(SQLAlchemyError):
-                self._conclude(run, AGAIN)
+        self._pool.close()
+        # Where the database is gone, the lease runs out by itself.
+        with suppress(SQLAlchemyError), self._store.write() as session:
+            row = self._running and self._running[0].row(session)
+            if row is not None:
+                row.lease = None
 
     def wake(self) -> None:
         """Look now, and not only at the next turn."""
@@ -149,23 +146,20 @@ class Supervisor:
             if row is None:
                 return
             row.attempt, row.lease = row.attempt + 1, now() + LEASE
-        run = Run(row.deployment, row.round, row.attempt)
-        # Not forked: a fork of a process with threads may hang.
-        process = get_context("spawn").Process(
-            target=work, args=(self._store.address, run), daemon=True
-        )
-        process.start()
-        self._running = (run, process)
+            run = Run(row.deployment, row.round, row.attempt)
+            request = anchors_request(session.get_one(DeploymentRow, run.deployment))
+            domain = domain_row(session, request.domain).arrays
+            sets = [upload.anchors for upload in row.uploads]
+        self._running = run, self._pool.submit(solve_round, request, domain, sets)
 
-    def _look_after(self, run: Run, process: BaseProcess) -> None:
-        if process.is_alive():
-            if not self._still_ours(run):
-                # What a worker has not committed is as if it never was.
-                process.kill()
-            return
-        self._running = None
-        self._conclude(run, process.exitcode)
-        self._changed()
+    def _look_after(self, run: Run, solved: Future[Solution]) -> None:
+        if solved.done():
+            self._running = None
+            conclude(self._store, run, solved)
+            self._changed()
+        elif not self._still_ours(run):
+            self._running = None
+            self._pool.close()
 
     def _still_ours(self, run: Run) -> bool:
         """Keep the lease of a round; False where it is not this server's any more."""
@@ -178,50 +172,16 @@ class Supervisor:
                     row.lease = now() + LEASE
         return row is not None
 
-    def _conclude(self, run: Run, code: int | None) -> None:
-        """Say how a run ended that did not say so itself."""
-        with self._store.write() as session:
-            row = run.row(session)
-            if row is not None and code == AGAIN:
-                row.lease = None
-            elif row is not None:
-                row.state = "failed"
-                row.error = f"the worker ended with code {code}, perhaps for lack of memory"
-                _log.error("a round failed: %s", row.error)
 
-
-# In the worker's process
-
-
-def work(database: str, run: Run) -> None:
-    """One run."""
-    follow_parent()
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    try:
-        with Store.open(database) as store:
-            solve(store, run)
-    except (OperationalError, InterfaceError, FileFormatError):
-        # The database ended or cannot be reached; another run will do.
-        sys.exit(AGAIN)
-
-
-def solve(store: Store, run: Run) -> None:
-    """Solve a round from what was uploaded, and say how that ended."""
-    reason = ""
-    try:
-        with store.read() as session:
-            request = anchors_request(session.get_one(DeploymentRow, run.deployment))
-            domain = domain_of(domain_row(session, request.domain).arrays)
-            uploads = session.get_one(RoundRow, run[:2]).uploads
-        solution = solve_round(request, domain, [upload.anchors for upload in uploads])
-    except (OperationalError, InterfaceError):
-        raise
-    except PandaError as error:
+def conclude(store: Store, run: Run, solved: Future[Solution]) -> None:
+    """Keep the table of a round, or say why there is none; nothing where another run has it."""
+    error, reason = solved.exception(), ""
+    if isinstance(error, PandaError):
         # Written for people, about public inputs.
         reason = str(error)[:LONGEST]
-    except Exception as error:
+    elif isinstance(error, BrokenProcessPool):
+        reason = BROKEN
+    elif error is not None:
         _log.error("a solve failed with %s\n%s", type(error).__name__, stack_of(error))
         reason = f"the solve ended with {type(error).__name__}; see the server's log"
     with store.write() as session:
@@ -232,5 +192,5 @@ def solve(store: Store, run: Run) -> None:
             row.state, row.error = "failed", reason
             _log.warning("a round failed")
             return
-        row.state, row.solution = "solved", pack(asdict(solution))
+        row.state, row.solution = "solved", pack(asdict(solved.result()))
         store.count_change(session, "deployment_changes")

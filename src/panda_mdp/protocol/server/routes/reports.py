@@ -13,7 +13,7 @@ from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import Select, select
 from starlette.concurrency import run_in_threadpool
 
-from panda_mdp.protocol.messages.blind import Issued, Issuer, IssueRequest, sign_all, to_block
+from panda_mdp.protocol.messages.blind import Issued, Issuer, IssueRequest, sign_all
 from panda_mdp.protocol.messages.deployments import (
     Counts,
     Estimate,
@@ -112,7 +112,7 @@ def get_issuer(context: Shared, name: NamePath) -> Issuer:
         with context.store.write() as session:
             make_issuers(session, context.key, name, period)
         live = context.live.get(name)
-    return Issuer(period=period, modulus=to_block((live.issuers or {})[period]))
+    return Issuer(period=period, modulus=(live.issuers or {})[period])
 
 
 @router.serves("POST", "/v1/deployments/{name}/issue", Issued)
@@ -131,10 +131,11 @@ def post_issue(
     with context.store.reports() as session:
         if not take_one_use(session, (live.id, reporter.id, period), digest):
             raise live.quota.refusal()
-        stored = session.get_one(IssuerRow, (live.id, period)).key
+        key = session.get_one(IssuerRow, (live.id, period))
 
     def sign() -> bytes:
-        return context.pool.run(sign_all, stored, message.blinded).model_dump_json().encode()
+        issued = context.pool.run(sign_all, key.modulus, key.exponent, message.blinded)
+        return issued.model_dump_json().encode()
 
     return answer(context.files.get(f"issue/{live.id}/{period}/{digest}", sign))
 

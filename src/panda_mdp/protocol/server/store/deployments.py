@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from panda_mdp.protocol.messages.blind import modulus_of, new_issuer, to_block
+from panda_mdp.protocol.messages.blind import new_issuer
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
@@ -120,10 +120,10 @@ def make_issuers(session: Session, key: SigningKey, name: str, period: int) -> N
     deployment = find(session, name).id
     for number in (period, period + 1):
         if session.get(IssuerRow, (deployment, number)) is None:
-            made = new_issuer()
-            session.add(IssuerRow(deployment=deployment, period=number, key=made))
+            modulus, exponent = new_issuer()
+            made = {"deployment": deployment, "period": number}
+            session.add(IssuerRow(**made, modulus=modulus, exponent=exponent))
             append(session, key, signed_bytes("issuer", name, number))
-            modulus = to_block(modulus_of(made))
             append(session, key, signed_bytes("issuer", name, number, modulus))
     Store.count_change(session, "deployment_changes")
 

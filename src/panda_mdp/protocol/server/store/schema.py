@@ -291,7 +291,9 @@ class IssuerRow(Base):
     __tablename__ = "issuers"
     deployment: Mapped[Number]
     period: Mapped[Number]
-    key: Mapped[bytes]
+    modulus: Mapped[str]
+    exponent: Mapped[str]
+    """The private one."""
 
 
 class ActionRow(Base):
