@@ -28,7 +28,6 @@ from panda_mdp.protocol.server.store.reports import (
     store_reports,
 )
 from panda_mdp.protocol.server.store.schema import (
-    CountRow,
     QuotaRow,
     ReportRow,
     TokenRow,
@@ -109,8 +108,7 @@ def test_estimates_are_of_what_is_left(store: Store) -> None:
         key, last = find(session, "brief").id, NOW - 4 * DAY_MS
         mine = select(ReportRow).where(ReportRow.deployment == key, ReportRow.output == 5)
         gone = session.scalars(mine.where(ReportRow.at > when(last))).all()
-        counted = select(CountRow).where(CountRow.deployment == key, CountRow.output == 5)
-        for row in (*gone, *session.scalars(counted.where(CountRow.hour > last // HOUR_MS))):
+        for row in gone:
             session.delete(row)
     assert len(gone) == 12
     remove_old(store, now=NOW)
@@ -119,14 +117,3 @@ def test_estimates_are_of_what_is_left(store: Store) -> None:
     # An answer from before is not given again.
     assert before[0] != after[0]
     assert after[2][0] > before[2][0]
-
-
-def test_counts_that_do_not_fit_stop_the_deletion(store: Store) -> None:
-    with store.write() as session:
-        key = find(session, "brief").id
-        mine = select(ReportRow).where(ReportRow.deployment == key, ReportRow.output == 5)
-        for row in session.scalars(mine.order_by(ReportRow.at).limit(3)):
-            session.delete(row)
-    with pytest.raises(RuntimeError, match="3 reports of an hour are counted as 6"):
-        remove_old(store, now=NOW)
-    assert ages(store, "brief")[1] == 42

@@ -30,7 +30,7 @@ from panda_mdp.protocol.messages.log import LogHead
 from panda_mdp.protocol.messages.types import Base64, Count, Hex, Label, Message, Sha256
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.log import check_log
-from panda_mdp.protocol.server.store.schema import LAYOUT, Base, CountRow, ReportRow, now
+from panda_mdp.protocol.server.store.schema import LAYOUT, Base, ReportRow, now
 from panda_mdp.version import __version__
 
 DATABASE, SHEET, MANIFEST = "database", "keys.json", "manifest.json"
@@ -261,8 +261,8 @@ def examine(
         look("files", lambda: _files(path))
     if look("database", lambda: _opened(database)):
         with Store.open(database, read_only=True) as store:
+            look("reports", lambda: _stored(store))
             look("log", lambda: _log_words(store))
-            look("counts", lambda: _counted(store))
             look("key", lambda: check_key(store))
     if backup is not None:
         look("backup", lambda: f"of {read_manifest(backup).made:%Y-%m-%d %H:%M} UTC, whole")
@@ -294,10 +294,6 @@ def _log_words(store: Store) -> str:
     return "nothing is published" if log is None else f"{log.head.size:,} entries, whole"
 
 
-def _counted(store: Store) -> str:
+def _stored(store: Store) -> str:
     with store.read() as session:
-        stored = session.scalar(select(func.count()).select_from(ReportRow)) or 0
-        counted = session.scalar(select(func.sum(CountRow.count))) or 0
-    if stored != counted:
-        raise FileFormatError(f"{stored:,} reports are counted as {counted:,}; restore a backup")
-    return f"{stored:,} reports, as counted"
+        return f"{session.scalar(select(func.count()).select_from(ReportRow)):,}"

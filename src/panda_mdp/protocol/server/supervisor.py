@@ -126,11 +126,7 @@ class Supervisor:
             session.execute(update(RoundRow).where(over).values(state="solving"))
 
     def _remove_old(self) -> None:
-        try:
-            removed = remove_old(self._store, self._retention_days)
-        except RuntimeError as error:
-            _log.error("old reports were not deleted: %s", error)
-            return
+        removed = remove_old(self._store, self._retention_days)
         if removed:
             _log.info("%d reports were deleted for their age", removed)
 

@@ -1,9 +1,8 @@
-"""Reports: stored in batches, counted by the hour, deleted by age.
+"""Reports: stored in batches, counted where somebody asks, deleted by age.
 
 A batch is one transaction within `Store.reports`, so no other server stores reports meanwhile: what
-is read here stays true until the commit. Ages are whole hours, as counts are, and one hour of one
-deployment goes in one transaction: the counts that are left are those of the reports that are left,
-at every moment.
+is read here stays true until the commit. Ages are whole hours; one hour of one deployment goes in
+one transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import (
@@ -34,7 +33,6 @@ from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import all_deployments, solved_round
 from panda_mdp.protocol.server.store.schema import (
-    CountRow,
     IssuerRow,
     QuotaRow,
     ReportRow,
@@ -119,12 +117,7 @@ def store_reports(
     if fresh:
         rows = [report._asdict() | {"at": when(at)} for report in fresh]
         session.execute(insert(ReportRow), rows)
-        _add(
-            session,
-            CountRow,
-            Counter((r.deployment, r.version, r.output, at // HOUR_MS) for r in fresh),
-        )
-        _add(session, QuotaRow, taken)
+        _add_to_quotas(session, taken)
         there = _stored(session, fresh)
         if any(there.get(report[:2]) != report for report in fresh):
             # Raised inside the transaction, which then changes nothing.
@@ -154,15 +147,14 @@ def _before(period: Period) -> Period:
     return (*period[:2], period[2] - 1)
 
 
-def _add(session: Session, table: type[CountRow | QuotaRow], counts: Counter[Any]) -> None:
-    """Add to counts, which begin at 0 and have the key of their table."""
-    keys = [column.name for column in table.__mapper__.primary_key]
+def _add_to_quotas(session: Session, taken: Counter[Period]) -> None:
+    keys = [column.name for column in QuotaRow.__mapper__.primary_key]
     on_sqlite = session.get_bind().dialect.name == "sqlite"
-    new = sqlite.insert(table) if on_sqlite else postgresql.insert(table)
-    added = {"count": table.count + new.excluded.count}
+    new = sqlite.insert(QuotaRow) if on_sqlite else postgresql.insert(QuotaRow)
+    added = {"count": QuotaRow.count + new.excluded.count}
     session.connection().execute(
         new.on_conflict_do_update(index_elements=keys, set_=added),
-        [dict(zip(keys, key, strict=True), count=n) for key, n in sorted(counts.items())],
+        [dict(zip(keys, key, strict=True), count=n) for key, n in sorted(taken.items())],
     )
 
 
@@ -195,28 +187,19 @@ def _quota_row(session: Session, period: Period) -> QuotaRow:
 
 
 def remove_reports(session: Session, chosen: ColumnElement[bool], action: Removal) -> Counter[int]:
-    """Erase reports, set them aside or take them back, and their counts with them: how many of each
-    deployment. Within `Store.everything`."""
+    """Erase reports, set them aside or take them back: how many of each deployment. Within
+    `Store.everything`."""
     sign = {"exclude": ReportRow.deployment > 0, "include": ReportRow.deployment < 0}
     mine = (chosen, sign[action]) if action in sign else (chosen,)
-    hour = type_coerce(ReportRow.at, BigInteger) // HOUR_MS
-    key = (ReportRow.deployment, ReportRow.version, ReportRow.output, hour)
-    counted = select(*key, func.count()).where(*mine).group_by(*key)
-    counts = {tuple(row[:4]): row[4] for row in session.execute(counted)}
-    if not counts:
-        return Counter()
-    changes = Counter({each: -count for each, count in counts.items()})
+    counts = select(ReportRow.deployment, func.count()).where(*mine)
+    touched: Counter[int] = Counter()
+    for deployment, count in session.execute(counts.group_by(ReportRow.deployment)):
+        touched[abs(deployment)] += count
     if action == "erase":
         session.execute(delete(ReportRow).where(*mine))
     else:
-        changes.update({(-each[0], *each[1:]): count for each, count in counts.items()})
         moved = update(ReportRow).where(*mine).values(deployment=-ReportRow.deployment)
         session.execute(moved.execution_options(synchronize_session=False))
-    _add(session, CountRow, changes)
-    session.execute(delete(CountRow).where(CountRow.count == 0))
-    touched: Counter[int] = Counter()
-    for (deployment, *_), count in counts.items():
-        touched[abs(deployment)] += count
     return touched
 
 
@@ -226,20 +209,18 @@ def remove_reports(session: Session, chosen: ColumnElement[bool], action: Remova
 def count_reports(session: Session, deployment: int, outputs: frozenset[int]) -> Counts:
     """How often each output was reported, and how many reports came in each hour."""
 
-    def sums(column: Any) -> Any:
-        total = select(column, func.sum(CountRow.count)).where(CountRow.deployment == deployment)
-        return total.group_by(column).order_by(column.desc())
+    def counts(column: Any) -> Any:
+        query = select(column, func.count()).where(ReportRow.deployment == deployment)
+        return session.execute(query.group_by(column).order_by(column.desc()).limit(MOST_HOURS))
 
-    reported = {y: int(count) for y, count in session.execute(sums(CountRow.output))}
+    reported: dict[int, int] = dict(counts(ReportRow.output).all())
     shown = sorted(outputs | reported.keys())
-    rows = session.execute(sums(CountRow.hour).limit(MOST_HOURS)).all()
+    hours = counts(type_coerce(ReportRow.at, BigInteger) // HOUR_MS).all()
     return Counts(
         reports=sum(reported.values()),
         outputs=shown,
         counts=[reported.get(output, 0) for output in shown],
-        per_hour=[
-            HourCount(hour=when(hour * HOUR_MS), count=int(count)) for hour, count in reversed(rows)
-        ],
+        per_hour=[HourCount(hour=when(hour * HOUR_MS), count=n) for hour, n in reversed(hours)],
     )
 
 
@@ -253,11 +234,11 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
     for row in rows:
         days = [d for d in (row.request.retention_days, most_days) if d is not None]
         if days:
-            hour = at // HOUR_MS - 24 * min(days)
+            cutoff = when((at // HOUR_MS - 24 * min(days)) * HOUR_MS)
             for key in (row.id, -row.id):
-                while gone := _remove_hour(store, key, hour):
+                while gone := _remove_hour(store, key, cutoff):
                     removed += gone
-            _remove_sent(store, row.id, when(hour * HOUR_MS))
+            _remove_sent(store, row.id, cutoff)
         with store.write() as session:
             # Two periods are looked at, and no more.
             last = at // (1000 * row.request.period_s) - 1
@@ -266,23 +247,15 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
     return removed
 
 
-def _remove_hour(store: Store, deployment: int, end: int) -> int:
-    """Delete the oldest hour of reports before one, with its counts; 0 where there is none."""
+def _remove_hour(store: Store, deployment: int, cutoff: datetime) -> int:
+    """Delete the reports of an hour, from the oldest on, that are from before a time."""
+    mine = ReportRow.deployment == deployment, ReportRow.at < cutoff
     with store.write() as session:
-        counts = select(CountRow.hour, func.sum(CountRow.count)).group_by(CountRow.hour)
-        mine = counts.where(CountRow.deployment == deployment, CountRow.hour < end)
-        oldest = session.execute(mine.order_by(CountRow.hour).limit(1)).first()
+        oldest = session.scalar(select(func.min(ReportRow.at)).where(*mine))
         if oldest is None:
             return 0
-        hour, counted = oldest
-        session.execute(delete(CountRow).filter_by(deployment=deployment, hour=hour))
-        old = delete(ReportRow).filter_by(deployment=deployment)
-        cutoff = when((hour + 1) * HOUR_MS)
-        gone = session.connection().execute(old.where(ReportRow.at < cutoff)).rowcount
-        if gone != counted:
-            # Raised inside the transaction, which then changes nothing.
-            raise RuntimeError(f"{gone} reports of an hour are counted as {counted}")
-        return gone
+        old = delete(ReportRow).where(*mine, ReportRow.at <= oldest + timedelta(hours=1))
+        return session.connection().execute(old).rowcount
 
 
 def _remove_sent(store: Store, deployment: int, cutoff: datetime) -> None:

@@ -241,8 +241,8 @@ class RoundRow(Base):
 
 
 class ReportRow(Base):
-    """A report. One that was set aside has its deployment's number with the sign changed, as its
-    count has: nothing that looks for a deployment's finds it."""
+    """A report. One that was set aside has its deployment's number with the sign changed: nothing
+    that looks for a deployment's finds it."""
 
     __tablename__ = "reports"
     seq: Mapped[Serial]
@@ -258,17 +258,6 @@ class ReportRow(Base):
         Index("reports_by_token", "token"),
         _NEVER_AGAIN,
     )
-
-
-class CountRow(Base):
-    """Reports by hour (since 1970), written in the transaction that stores them."""
-
-    __tablename__ = "counts"
-    deployment: Mapped[Number]
-    version: Mapped[Number]
-    output: Mapped[Number]
-    hour: Mapped[Number]
-    count: Mapped[int]
 
 
 class QuotaRow(Base):
