@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
 
-from panda_mdp import Domain, Mechanism, Problem, optimal
+from panda_mdp import Domain, Mechanism, Problem, load, optimal
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError
 from panda_mdp.methods.certify import Progress
@@ -138,6 +139,25 @@ def test_a_good_start_is_kept():
     problem = grid(5)
     best = solve_lp(problem, "all", "simplex")
     assert optimal(problem, initial=best.matrix).loss <= best.loss * 1.001
+
+
+def test_another_problem_starts_from_the_multipliers_of_one_before(tmp_path):
+    domain = random_domain("haversine", 300)
+    chosen = np.arange(0, 300, 20)
+    loss = domain.distances(None, chosen)
+    first = Problem(domain, chosen, loss, 6.0 / np.median(loss))
+    before = optimal(first, backend="cpu")
+    kept = load(before.save(tmp_path / "before.pmdp"))
+    prior = first.prior * np.random.default_rng(4).uniform(0.9, 1.1, 300)
+    for changed in (
+        replace(first, epsilon=1.1 * first.epsilon),
+        replace(first, epsilon=0.9 * first.epsilon),
+        replace(first, prior=prior / prior.sum()),
+    ):
+        anew = optimal(changed, backend="cpu")
+        again = optimal(changed, backend="cpu", initial=kept)
+        assert again.gap <= 0.01 and again.lower_bound <= anew.loss
+        assert again.details["iterations"] <= anew.details["iterations"] / 2
 
 
 # Ways to stop early: always a certified table.

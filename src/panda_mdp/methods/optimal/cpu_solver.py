@@ -22,6 +22,7 @@ from panda_mdp.methods.optimal.finish import Candidate, HostFinish
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import (
     ROW_PULL,
+    WARM_WEIGHT,
     GraphSolver,
     Halpern,
     Lent,
@@ -30,6 +31,7 @@ from panda_mdp.methods.optimal.halpern import (
     root_scale,
 )
 from panda_mdp.methods.optimal.program import WIDER, Program, Tiling
+from panda_mdp.table.bound import Multipliers
 
 LEAST_BLOCK = 32
 BLOCK_ENTRIES = 1 << 15
@@ -225,6 +227,27 @@ class CpuSolver(GraphSolver, Float32Halpern):
     def _lent(self) -> Lent:
         sides = (self._u[:, 0], self._u[:, 1])
         return Lent(self.program, self.ends, self.growth_above, sides, self._inverse)
+
+    def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
+        program, count = self.program, self.program.count
+        place = np.empty((2, self.problem.outputs_count), dtype=np.int64)
+        first = np.nonzero(~self.tiling.again)
+        place[:, self.tiling.tiles[first]] = first
+        tile, column = place[:, multipliers.columns]
+        near, far = program.node[tile, multipliers.pairs[multipliers.owner].T]
+        low, high = np.minimum(near, far), np.maximum(near, far)
+        keys, wanted = self.ends[:, 0] * count + self.ends[:, 1], low * count + high
+        edge = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        known = np.flatnonzero((low >= 0) & (keys[edge] == wanted))
+        edge, near, far, column = (part[known] for part in (edge, near, far, column))
+        value, side = multipliers.values[known] / self.unit, (near > far).astype(np.int64)
+        # What each record felt of an edge then, under another epsilon too.
+        lent = np.exp(epsilon * self.length[edge]) * value * self._scale[far, column]
+        np.add.at(self._u, (edge, side, column), value * self._scale[near, column])
+        np.subtract.at(self._u, (edge, 1 - side, column), lent)
+        self._mu[...] = self.least()[self.problem.domain.tiles.order] / self.unit
+        self._heard, self.weight = False, WARM_WEIGHT
+        self._restart()
 
     # Tiles that see more.
 

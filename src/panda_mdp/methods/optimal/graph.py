@@ -114,7 +114,11 @@ def broken_pairs(
     Few at a time: every edge slows the solver, and one edge often mends its neighbours' breaks.
     """
     broken, _ = closure.broken(z, epsilon, NEAR_NATS, (SMALL_GAIN, LEAST_GAIN), most)
-    size = closure.domain.size
-    pairs = distinct(closure.order[broken], size)
-    old, keys = (ends.min(axis=1) * size + ends.max(axis=1) for ends in (graph.ends, pairs))
-    return measured(closure.domain, pairs[~np.isin(keys, old)], epsilon)
+    return missing(closure.domain, graph, closure.order[broken], epsilon)
+
+
+def missing(domain: Domain, graph: Graph, pairs: IntArray, epsilon: float) -> Graph:
+    """Those pairs of records that the graph lacks."""
+    pairs = distinct(pairs, domain.size)
+    old, keys = (e.min(axis=1) * domain.size + e.max(axis=1) for e in (graph.ends, pairs))
+    return measured(domain, pairs[~np.isin(keys, old)], epsilon)

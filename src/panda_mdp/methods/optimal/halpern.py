@@ -36,7 +36,8 @@ from panda_mdp.table.bound import UNIT_ROUNDOFF, Multipliers, Proved, growth, to
 
 CHECK = 40
 ROW_PULL = 5.0
-START_WEIGHT = 1.0
+START_WEIGHT, WARM_WEIGHT = 1.0, 0.3
+"""Of the first iterations, and of those that go on from multipliers."""
 MOST_WEIGHT = 30.0
 """Where the primal has come to rest its travel is rounding alone; a weight that follows it without
 limit (thousands were seen) drowns the multipliers in rounding."""
@@ -199,6 +200,9 @@ class GraphSolver(Halpern):
     @abstractmethod
     def _lent(self) -> Lent:
         """The current multipliers, on the host."""
+
+    def take_over(self, multipliers: Multipliers, epsilon: float) -> None:  # noqa: B027
+        """Go on from the multipliers of a solve at `epsilon`, where that is done."""
 
     def proof(self) -> Proved | None:
         """What `bound` rests on, in the form that a file holds, read off as its kernel does where

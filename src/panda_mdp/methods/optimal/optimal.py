@@ -14,6 +14,7 @@ from panda_mdp.methods.certify import Budget, Report, certify
 from panda_mdp.methods.optimal.backends import Machine
 from panda_mdp.methods.optimal.solve import solver_for
 from panda_mdp.problem import Problem
+from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
 
 
@@ -23,7 +24,7 @@ def optimal(
     *,
     backend: Machine = "auto",
     time_limit: float | None = None,
-    initial: npt.ArrayLike | None = None,
+    initial: Mechanism | npt.ArrayLike | None = None,
     progress: Report | None = None,
 ) -> Mechanism:
     """The table of least expected loss among all epsilon-mDP tables, to a certified gap.
@@ -43,7 +44,9 @@ def optimal(
     `backend`: "cpu" is the compiled solver on all cores; "jax" runs on all accelerators that JAX
     sees, and `JaxEngine(devices)` on some, outputs split over them; "auto" solves small problems as
     one LP over all pairs (lp.py) and takes accelerators for others where there are any.
-    `initial` is a K x m table to start from. `progress` is called with a `Progress` at every check:
+    `initial` is what to start from: a K x m table, or a solved mechanism of the same records and
+    outputs, whose multipliers are taken over too (on the CPU): another epsilon, prior or loss
+    that is not far from the first then takes a part of its time. `progress` is called with a `Progress` at every check:
     `progress=print` shows them. Memory grows as (edges + records) x outputs.
 
     `solve_lp` hands the same LP to HiGHS; `second_objective`, `limit_attacker` and
@@ -57,8 +60,11 @@ def optimal(
     (True, True)
     """
     budget = Budget(gap, time_limit)
-    table = None if initial is None else rows_of(problem, initial, "initial")
-    solver = solver_for(problem, backend, table)
+    known = initial.bound if isinstance(initial, Mechanism) else None
+    rows = initial.matrix if isinstance(initial, Mechanism) else initial
+    table = None if rows is None else rows_of(problem, rows, "initial")
+    proof = known if isinstance(known, Proved) else None
+    solver = solver_for(problem, backend, table, proof)
     try:
         mechanism = certify(solver, budget, progress).mechanism()
     except RuntimeError as error:

@@ -20,13 +20,13 @@ from panda_mdp.methods.optimal.dual import (
     free_proof,
     middle,
 )
-from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph
+from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph, missing
 from panda_mdp.methods.optimal.lp import SmallLp, is_small
 from panda_mdp.methods.optimal.stars import has_peaks, open_with_stars
 from panda_mdp.methods.optimal.starts import cheapest_outputs, cheapest_rows
 from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
-from panda_mdp.table.bound import Proved
+from panda_mdp.table.bound import Multipliers, Proved
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import FLOOR_SHARE, FLOOR_WORTH, floor_under
 
@@ -47,11 +47,18 @@ class FirstOrder(TableSolver):
         initial: FloatArray | None = None,
         graph: Graph | None = None,
         tuning: Tuning | None = None,
+        proof: Proved | None = None,
     ) -> None:
         self.problem, self.engine, self.initial = problem, engine, initial
+        known = None if proof is None else proof.multipliers
+        self.known = known if isinstance(known, Multipliers) else None
+        """Of a solve before, to begin with, and the epsilon that they are for."""
+        self.known_epsilon = problem.epsilon if proof is None else proof.problem.epsilon
         self.graph = graph
         """To begin with; None for the one of near pairs."""
         self.tuning = Tuning() if tuning is None else tuning
+        if self.known is not None:
+            self.tuning = replace(self.tuning, first_check=self.tuning.step)
         self.backend, self.compiles, self.audit = engine.name, engine.compiles, engine.audit
         self.finish: Any = None
         self.sparse = False
@@ -85,8 +92,13 @@ class FirstOrder(TableSolver):
                     standing.offer(self.made(cheapest_rows(problem)))
                     if standing.missing(standing.value) <= 0:
                         return
+            if self.known is not None:
+                more = missing(problem.domain, graph, self.known.pairs, problem.epsilon)
+                graph = graph.join(more.ends, more.length)
             self.closure = self.engine.closure(problem)
             self.iterates = self.engine.solver(problem, graph, self.initial)
+            if self.known is not None:
+                self.iterates.take_over(self.known, self.known_epsilon)
             self.edges = graph.count
         many = problem.outputs_count >= self.engine.tiling.least_outputs
         self.sparse = many and not self.iterates.tiling.one
@@ -189,9 +201,12 @@ def pairs_to_add(wanted: float) -> int:
 
 
 def solver_for(
-    problem: Problem, machine: Machine = "auto", initial: FloatArray | None = None
+    problem: Problem,
+    machine: Machine = "auto",
+    initial: FloatArray | None = None,
+    proof: Proved | None = None,
 ) -> Solver:
     """What solves a problem on a machine: small ones as one LP where the choice is free."""
     if isinstance(machine, str) and machine == "auto" and is_small(problem):
         return SmallLp(problem)
-    return FirstOrder(problem, choose(machine), initial)
+    return FirstOrder(problem, choose(machine), initial, proof=proof)
