@@ -14,7 +14,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import Weights
-from panda_mdp.privacy.quantise import BITS, TOTAL
+from panda_mdp.privacy.quantise import TOTAL
 
 ROWS_TOGETHER = 64
 """Rows that are taken at a time: those that are computed are so in one matrix product."""
@@ -50,14 +50,11 @@ class SeededBits:
         return "SeededBits(seed=<hidden>)"
 
 
-def thresholds(weights: IntArray) -> IntArray:
-    """Exact cumulative sums of one row: entry y is the first u that is beyond output y."""
-    return np.cumsum(weights, dtype=np.int64)
-
-
 def choose(weights: IntArray, uniforms: IntArray) -> IntArray:
     """The column that each uniform integer in [0, 2^62) selects."""
-    return np.searchsorted(thresholds(weights), uniforms, side="right").astype(np.int64)
+    # Exact sums: entry y is the first u that is beyond output y.
+    beyond = np.cumsum(weights, dtype=np.int64)
+    return np.searchsorted(beyond, uniforms, side="right").astype(np.int64)
 
 
 def choose_rows(weights: Weights, rows: IntArray, bits: BitSource) -> IntArray:
@@ -78,5 +75,3 @@ def choose_rows(weights: Weights, rows: IntArray, bits: BitSource) -> IntArray:
             columns[places] = choose(row, uniforms[places])
     return columns
 
-
-__all__ = ["BITS", "BitSource", "SeededBits", "SystemBits", "choose", "choose_rows", "thresholds"]

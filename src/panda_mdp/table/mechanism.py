@@ -30,13 +30,13 @@ from panda_mdp.base.arrays import (
     identify,
     real_numbers,
 )
-from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights, owned
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import card, per
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.loss import UnknownLoss, losses_above
+from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
@@ -157,14 +157,11 @@ class Table(RebuiltOnCopy):
             common = problem.mean_loss @ (weights.floor / float(TOTAL))
             above = losses_above(problem.loss, weights) / float(TOTAL)
             return float(problem.prior @ above + common)
-        if isinstance(weights, FactoredRows):
-            parts = (
-                problem.prior[some] @ np.einsum("xy,xy->x", problem.loss[some], weights[some])
-                for some, _ in weights.blocks()
-            )
-            return float(sum(parts)) / TOTAL
-        # Nobody else sees these probabilities: they need not be frozen.
-        return problem.expected_loss(np.asarray(weights) / float(TOTAL))
+        blocks = (
+            problem.prior[some] @ np.einsum("xy,xy->x", losses, weights[some])
+            for some, losses in loss_blocks(problem.loss)
+        )
+        return float(sum(blocks)) / TOTAL
 
     @property
     def mesh(self) -> Mesh | None:

@@ -6,6 +6,7 @@ One suite for the CPU and for JAX; a dense table is one tile, and tiles end wher
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache, partial
 
 import jax
@@ -68,6 +69,28 @@ def dense_town(kind: str, size: int = 45):
     domain = random_domain(kind, size, seed=8)
     near = float(np.median(domain.neighbours(1)[1]))
     return displacement_problem(domain, np.arange(0, size, 9), 1.0 / near)
+
+
+class Given(CpuSolver):
+    """With other least reduced costs than its own."""
+
+    given: np.ndarray
+
+    def least(self) -> np.ndarray:
+        return self.given
+
+
+def test_the_bound_is_below_the_exact_sum_of_what_records_cost_at_least() -> None:
+    """Sums of float64 round up half of the time."""
+    problem = dense_town("euclidean")
+    solver = Given(problem, constraint_graph(problem.domain, problem.epsilon), None)
+    above = 0
+    for seed in range(40):
+        solver.given = np.random.default_rng(seed).uniform(0, 1e3, problem.size)
+        exact = sum(map(Fraction, np.minimum(solver.given, solver.tiling.outside).tolist()))
+        above += float(np.minimum(solver.given, solver.tiling.outside).sum()) > exact
+        assert exact * (1 - Fraction(1, 2**50)) <= Fraction(solver.bound()) <= exact
+    assert above > 10
 
 
 def halves(graph: Graph) -> tuple[Graph, Graph]:
