@@ -26,8 +26,8 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.selection import check_epsilon
-from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.privacy.sampler import BITS, BitSource
+from panda_mdp.privacy.quantise import BITS, TOTAL, quantise
+from panda_mdp.privacy.sampler import BitSource
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import sphere_points
 
