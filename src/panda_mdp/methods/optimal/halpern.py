@@ -201,7 +201,7 @@ class GraphSolver(Halpern):
     def _lent(self) -> Lent:
         """The current multipliers, on the host."""
 
-    def take_over(self, multipliers: Multipliers, epsilon: float) -> None:  # noqa: B027
+    def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
         """Go on from the multipliers of a solve at `epsilon`, where that is done."""
 
     def proof(self) -> Proved | None:

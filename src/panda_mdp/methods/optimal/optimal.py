@@ -46,8 +46,9 @@ def optimal(
     one LP over all pairs (lp.py) and takes accelerators for others where there are any.
     `initial` is what to start from: a K x m table, or a solved mechanism of the same records and
     outputs, whose multipliers are taken over too (on the CPU): another epsilon, prior or loss
-    that is not far from the first then takes a part of its time. `progress` is called with a `Progress` at every check:
-    `progress=print` shows them. Memory grows as (edges + records) x outputs.
+    that is not far from the first then takes a part of its time. `progress` is called with a
+    `Progress` at every check: `progress=print` shows them. Memory grows as (edges + records) x
+    outputs.
 
     `solve_lp` hands the same LP to HiGHS; `second_objective`, `limit_attacker` and
     `optimal_everywhere` ask for more than the least loss.
