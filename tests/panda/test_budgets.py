@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_named_with_number_and_pair() -> None:
 
 def test_infeasible_plans_are_refused_before_pairs_are_computed() -> None:
     rng = np.random.default_rng(0)
-    domain = pm.Domain.from_vectors(rng.random((20_000, 2)) * 40)
+    domain = pm.Domain.from_vectors(rng.random((4_000, 2)) * 18)
     scheme = pm.BernoulliAnchors(radius=0.4).scheme(problem_on(domain), 1e-7)
     assert isinstance(scheme.failure, PhaseOneCostError)
     assert "budgets" not in vars(scheme)
