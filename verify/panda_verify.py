@@ -313,7 +313,7 @@ def read(data):
             table.prove = part(other)["adapt"](table, k, m)
     if "selection" not in claims:
         table.rows = table.rows or read_rows(table, k, m)
-        if "bound_pairs" in table.parts:
+        if "bound_pairs" in table.parts and "bound_prices" not in table.values:
             read_proof(table, range(k), range(m))
     need(not table.parts, f"sections that do not belong to it: {sorted(table.parts)}")
     return table

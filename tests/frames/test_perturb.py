@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from typing import Any
 
 import duckdb
+import forging
 import geopandas as gpd
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from worker_jobs import reported
 
 import panda_mdp as pm
 from panda_mdp.errors import BudgetError, InvalidInputError, NotForReleaseError, SnapError
+from panda_mdp.frames.drawing import OUTSIDE, Sampler
 from panda_mdp.frames.perturb import Columns, Perturber
 
 KEY = pm.DrawKey(bytes(range(32)))
@@ -44,6 +46,30 @@ def plain(frame: Any) -> dict[str, list[Any]]:
     if isinstance(frame, pl.DataFrame):
         return frame.to_dict(as_series=False)
     return {c: [None if v != v else v for v in frame[c]] for c in frame.columns}
+
+
+def test_places_over_a_mesh_draw_at_a_random_corner_of_their_triangle():
+    table = forging.everywhere()
+    domain, inside = table.problem.domain, table.mesh.inside[table.mesh.triangles].all(axis=1)
+    corners = table.mesh.triangles[np.flatnonzero(inside)[0]]
+    lat, lon = domain.lat[corners].mean(), domain.lon[corners].mean()
+    drawn = Sampler.of(table).snapped(np.full(600, lat), np.full(600, lon), np.inf)
+    # Each corner comes up with a chance of a third: none is missed but once in 10^105.
+    assert set(drawn.tolist()) == set(corners.tolist())
+    assert Sampler.of(table).snapped(np.array([80.0]), np.array([lon]), np.inf) == OUTSIDE
+
+
+def test_a_key_repeats_draws_of_records_and_not_at_points():
+    table = forging.everywhere()
+    inside = np.flatnonzero(table.mesh.inside)[:3]
+    places = pd.DataFrame({"lat": table.problem.domain.lat[inside]})
+    places["lon"] = table.problem.domain.lon[inside]
+    places["who"] = ["a", "b", "c"]
+    with pytest.raises(InvalidInputError, match="at another vertex each time"):
+        pm.perturb(places, table, Columns(person="who"), key=KEY)
+    records, named = places[["who"]].assign(place=inside), Columns(record="place", person="who")
+    first, again = (pm.perturb(records, table, named, key=KEY) for _ in range(2))
+    assert first.equals(again)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -685,6 +685,7 @@ SECTIONS: dict[str, Change] = {
     "proof: a pair less": with_proof(array("bound_pairs", lambda a: a[1:])),
     "proof: no multipliers": with_proof(array("bound_multipliers", None)),
     "proof: no pairs": with_proof(array("bound_pairs", None)),
+    "proof: prices beside it": with_proof(array("bound_prices", np.zeros(12))),
     "features: one that is not known": state("features", ["factors"]),
     "features: one without its field": state("features", ["mesh"]),
     "features: a text": state("features", "mesh"),
