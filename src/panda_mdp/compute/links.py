@@ -16,14 +16,10 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.backend import default_backend
+from panda_mdp.compute.backend import host_backend
 from panda_mdp.compute.closure import Closure, ClosureTuning
 from panda_mdp.compute.cut import Cut, Links
 from panda_mdp.space.domain import Domain
-
-SPARE = 8
-"""Room for all neighbours of the node that has most, against the links there are: beyond, as where
-one hub has most of them, the host takes them one by one."""
 
 
 def closure_of(domain: Domain, tuning: ClosureTuning | None = None) -> Closure:
@@ -113,20 +109,13 @@ def raise_along(
     """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes, for the
     active nodes i."""
     lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
-    backend = default_backend()
-    if backend == "numba":
+    if host_backend() == "numba":
         from panda_mdp.compute.numba.links import relax
 
         # There a node raises its others, here it is raised by them.
         relax(z, links.starts, links.others, _where(active, links.others, lent))
         return
     lent = _where(active, links.firsts, lent)
-    widest = int(np.diff(links.starts).max(initial=0))
-    if backend == "jax" and widest * len(z) <= SPARE * len(lent):
-        from panda_mdp.compute.jax.device import relax_rows
-
-        z[:] = relax_rows(z, links.starts, links.others, lent)
-        return
     inside = lent > 0
     first, other, lent = links.firsts[inside], links.others[inside], lent[inside, None]
     node, begin = np.unique(first, return_index=True)

@@ -74,4 +74,3 @@ def choose_rows(weights: Weights, rows: IntArray, bits: BitSource) -> IntArray:
             places = order[start:end]
             columns[places] = choose(row, uniforms[places])
     return columns
-

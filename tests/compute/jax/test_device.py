@@ -23,7 +23,6 @@ from panda_mdp.compute.jax.device import (
     laid_out,
     make_mesh,
     precise,
-    relax_rows,
     require_memory,
     waking_mesh,
 )
@@ -188,20 +187,3 @@ def test_a_metric_without_device_distances_is_refused():
     strange = SimpleNamespace(kind="taxi")
     with pytest.raises(MethodError, match="no distances for 'taxi' domains; use backend 'cpu'"):
         laid_out(strange, np.arange(3))
-
-
-def test_rows_are_raised_along_links_as_by_all_pairs():
-    rng = np.random.default_rng(3)
-    edges = np.array([[i, i + 1] for i in range(11)] + [[0, 5], [2, 9], [4, 11]])
-    domain = Domain.from_graph(edges, rng.uniform(0.1, 1.0, len(edges)))
-    both = np.concatenate([edges, edges[:, ::-1]])
-    both = both[np.argsort(both[:, 0], kind="stable")]
-    # A link to nothing, as a cut has where the other end is outside.
-    starts = np.searchsorted(both[:, 0], np.arange(13))
-    starts[-1] += 1
-    others = np.append(both[:, 1], -1)
-    lengths = np.append(domain.metric.pairs(both[:, 0], both[:, 1]), 0.0)
-    z = rng.random((12, 3)) ** 8
-    raised = relax_rows(z, starts, others, np.where(others < 0, 0.0, np.exp(-2.0 * lengths)))
-    wanted = (np.exp(-2.0 * domain.distances())[:, :, None] * z).max(axis=1)
-    np.testing.assert_allclose(raised, wanted, rtol=1e-12)

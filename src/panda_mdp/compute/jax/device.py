@@ -420,33 +420,3 @@ def solve_falls(
         found = jax.scipy.linalg.cho_solve((factor, True), right)
         most = float((matrix @ found[:, 0]).max()) + 1e-12
         return np.asarray(found[:, 0]), np.asarray(found[:, 1]), most
-
-
-def relax_rows(
-    z: FloatArray, starts: IntArray, others: IntArray, factors: FloatArray
-) -> FloatArray:
-    """z_i <- max(z_i, factor z_j) along the links of nodes (`compute.cut.Links`) until nothing
-    changes; all rows at once, as often as a path has links that raise something."""
-    count = np.diff(starts)
-    node = np.repeat(np.arange(len(count)), count)
-    # Neighbours side by side, the first of all nodes, then the second: nothing is scattered.
-    slot = np.arange(len(others)) - starts[node]
-    neighbour = np.zeros((int(count.max(initial=0)), len(count)), dtype=np.int32)
-    factor = np.zeros(neighbour.shape)
-    neighbour[slot, node] = np.maximum(others, 0)
-    factor[slot, node] = factors
-    with precise():
-        return np.asarray(_relaxed(z, neighbour, factor))
-
-
-@jax.jit
-def _relaxed(z: Array, neighbour: Array, factor: Array) -> Array:
-    def along(raised: Array, link: tuple[Array, Array]) -> tuple[Array, None]:
-        other, lent = link
-        return jnp.maximum(raised, lent[:, None] * raised[other]), None
-
-    def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        raised, _ = jax.lax.scan(along, state[0], (neighbour, factor))
-        return raised, (raised > state[0]).any()
-
-    return jax.lax.while_loop(lambda state: state[1], again, (z, jnp.array(True)))[0]
