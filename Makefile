@@ -35,7 +35,8 @@ test-lowest-extras: $(VENV)-lowest/.done
 test-operate: $(VENV)/.dev
 	$(BIN)/pytest -n 2 tests/protocol/server/test_backup.py tests/protocol/server/test_damage.py \
 	  tests/protocol/server/test_removal.py tests/protocol/server/test_retention.py tests/protocol/server/test_crash.py \
-	  tests/protocol/server/test_deploy.py tests/protocol/server/test_operate.py tests/protocol/messages/test_keys.py tests/protocol/ledger
+	  tests/protocol/server/test_deploy.py tests/protocol/server/test_operate.py tests/protocol/messages/test_keys.py \
+	  tests/protocol/client/test_one_use.py tests/protocol/ledger
 
 # The documentation's site, in out/site: links are checked, the gallery is drawn.
 docs: $(VENV)/.dev

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 import panda_mdp as pm
@@ -112,8 +114,38 @@ def test_rules_and_dashboard_ask_for_metrics_that_there_are(tmp_path: Path) -> N
         metrics = Metrics(ReportWriter(store), lambda: True)
         metrics.count("POST", "/v1/deployments/{name}/reports", 429, 0.1, "rate_limited")
         shown = set(re.findall(r"^(\w+)", metrics.text().decode(), re.M))
+    promtool = os.environ.get("PROMTOOL", "") or shutil.which("promtool")
+    if promtool:
+        checked = shell(promtool, "check", "rules", DEPLOY / "alerts.yaml")
+        assert checked.returncode == 0 and "7 rules found" in checked.stdout, checked.stderr
     names = {name for text in asked for name in re.findall(r"\b(?:panda_mdp|process)_\w+", text)}
     assert names <= shown and len(asked) == 16
+
+
+MANIFESTS = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.37"])
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: str(manifest["kind"]))
+def test_manifests_keep_the_schemas(manifest: dict[str, Any], version: str) -> None:
+    checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not here")
+    checker.validate(manifest, version, strict=True)
+
+
+def test_the_manifest_runs_the_image_as_it_is_built() -> None:
+    image = (DEPLOY / "Containerfile").read_text()
+    service, server, ingress = MANIFESTS
+    pod = server["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert container["image"] == f"panda-mdp:{pm.__version__}"
+    assert f"USER {pod['securityContext']['runAsUser']}\n" in image
+    assert f"EXPOSE {container['ports'][0]['containerPort']}\n" in image
+    assert container["args"][:2] == json.loads(image.split("CMD ")[-1])
+    assert f"VOLUME {container['volumeMounts'][0]['mountPath']}\n" in image
+    assert service["spec"]["selector"] == server["spec"]["template"]["metadata"]["labels"]
+    [rule] = ingress["spec"]["rules"]
+    assert rule["http"]["paths"][0]["backend"]["service"]["name"] == service["metadata"]["name"]
+    assert server["spec"]["replicas"] == 1, "SQLite has one server"
 
 
 def test_all_ways_of_running_it_use_the_script() -> None:
