@@ -154,3 +154,18 @@ def test_all_ways_of_running_it_use_the_script() -> None:
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     assert compose["services"]["panda"]["build"]["dockerfile"] == "deploy/Containerfile"
     assert set(compose["services"]) == {"database", "panda", "proxy"}
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="mounting needs root")
+def test_loops_are_compiled_where_nothing_may_be_written() -> None:
+    """As under a unit with ProtectSystem and ProtectHome, where no table could be published."""
+    closed = f"mount --bind {ROOT}/src {ROOT}/src && mount -o remount,ro,bind {ROOT}/src"
+    loops = "import panda_mdp.compute.numba.audit"
+    run = f'{closed} && HOME={ROOT}/src exec env -u NUMBA_CACHE_DIR {sys.executable} -c "{loops}"'
+    if (
+        shutil.which("unshare") is None
+        or shell("unshare", "--mount", "sh", "-c", closed).returncode
+    ):
+        pytest.skip("this system lets nobody mount")
+    found = shell("unshare", "--mount", "sh", "-c", run, PYTHONPATH=f"{ROOT}/src")
+    assert found.returncode == 0, found.stderr[-2_000:]

@@ -13,15 +13,21 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 # Threads that spin while they wait for each other run hundreds of times slower where another
 # process wants the same cores. OpenMP reads this when the first parallel loop starts.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import numba
-
 _HERE = Path(__file__).parent
+if not any(os.access(place, os.W_OK) for place in (_HERE, Path("~").expanduser())):
+    # numba compiles nothing where it can keep nothing, and a service may write next to nothing. A
+    # folder that is this user's alone: what lies in it is run.
+    os.environ.setdefault("NUMBA_CACHE_DIR", mkdtemp(prefix="panda-mdp-"))
+
+import numba  # noqa: E402
+
 _SPACE = _HERE.parent.parent / "space"
 SHARED = (
     _HERE / "__init__.py",
