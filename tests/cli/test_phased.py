@@ -114,9 +114,11 @@ def test_info_audit_and_explain_speak_of_both_phases(folder: Path, tmp_path: Pat
     verify = call("verify", file)
     assert verify.exit_code == 0, verify.output
     assert "with delta 0.01 over all pairs" in verify.stdout
-    attack = call("attack", file)
-    assert attack.exit_code == 2
-    assert "panda_mdp.load(path) reads it" in attack.stderr
+    attack = call("attack", file, "--json", tmp_path / "attack.json")
+    assert attack.exit_code == 0, attack.output
+    assert "anchors sent" in attack.stdout
+    expected = pm.attack(pm.load(file).seen)
+    assert json.loads((tmp_path / "attack.json").read_text())["error"] == expected.error
 
 
 def test_perturb_draws_anchors_for_each_line(folder: Path) -> None:

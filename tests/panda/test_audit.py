@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import nextafter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import panda_mdp as pm
+from panda_mdp.errors import MethodError
 from panda_mdp.panda.audit import violation
 from panda_mdp.panda.certificate import Limits, certify, pair_bound
 from panda_mdp.panda.margins import MarginPlan
+from panda_mdp.panda.panda_table import Seen
 from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
-from panda_mdp.panda.selection import Account
+from panda_mdp.panda.selection import Account, PandaOptions
 
 LEAN = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -234,3 +237,35 @@ def test_a_claim_holds_only_where_the_account_is_within_its_delta(bound, holds) 
     assert audit.violation == bound
     study = PandaNoGuarantee.over(scheme, np.array([0]), sets, seeded=True)
     assert not pm.audit_panda(study).holds
+
+
+@pytest.mark.parametrize("kind", ["ball", "coins"])
+def test_what_a_server_sees_is_anchors_and_report_together(kind: str) -> None:
+    """Over all releases it is a law, its sum over anchors that of reports, and it tells more."""
+    domain = pm.Domain.from_vectors(np.random.default_rng(2).random((12, 2)) * 3)
+    outputs = [0, 4, 8, 11]
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 6.0)
+    selection: Any = {
+        "ball": pm.BallAnchors(2.5),
+        "coins": pm.BernoulliAnchors.alike(domain, 5, 1e-2),
+    }[kind]
+    table = pm.PandaTable(selection.scheme(problem, 0.3, PandaOptions()))
+    seen = table.seen
+    np.testing.assert_allclose(seen.matrix.sum(axis=1), 1, rtol=1e-12)
+    alone = seen.matrix.reshape(12, -1, len(outputs)).sum(axis=1)
+    np.testing.assert_allclose(alone, table.matrix, atol=1e-12)
+    from_both = pm.attack(seen)
+    report = pm.attack(Seen(problem, table.matrix, "report alone"))
+    assert from_both.vulnerability >= report.vulnerability - 1e-12
+    assert from_both.error <= report.error + 1e-9
+    if kind == "ball":
+        assert from_both.vulnerability > 1.05 * report.vulnerability
+
+
+def test_sets_of_many_candidates_are_not_visited() -> None:
+    domain = pm.Domain.from_vectors(np.random.default_rng(2).random((20, 2)) * 3)
+    problem = pm.Problem(domain, [0, 4], pm.distance_loss(domain, [0, 4]), 3.0)
+    selection = pm.BernoulliAnchors.alike(domain, 16, 1e-2)
+    table = pm.PandaTable(selection.scheme(problem, 1e-2, PandaOptions()))
+    with pytest.raises(MethodError, match="2\\^16 sets"):
+        _ = table.seen

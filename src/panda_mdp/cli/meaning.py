@@ -86,16 +86,19 @@ def explain(
 def attack(file: TableFile, radius: list[float] | None = None, json: Json = None) -> None:
     """Measure exactly what the best attacker gains from one report of a saved mechanism.
 
-    The attacker knows the table and the prior that is stored with it, and nothing else.
+    The attacker knows the table and the prior that is stored with it, and nothing else. Of a file
+    of PAnDA it is who sees the anchors too, as a server does that both phases talk to.
 
     Options:
         radius DISTANCE: How often the place is located within it; repeat.
     """
     from panda_mdp.meaning.attack import attack as attack_on
-    from panda_mdp.table.decode import load_mechanism
+    from panda_mdp.panda.file import load
+    from panda_mdp.panda.panda_table import PandaTable
 
     with working("measuring"):
-        seen = attack_on(load_mechanism(file), radii=radius)
+        table = load(file)
+        seen = attack_on(table.seen if isinstance(table, PandaTable) else table, radii=radius)
     located = (
         (f"located within {r:g} {seen.unit}", BESIDE.format(share, seen.prior_located[r]))
         for r, share in seen.located.items()

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.errors import InvalidInputError, MethodError
+from panda_mdp.panda.panda_table import Seen
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
@@ -188,7 +189,7 @@ class Attack(RebuiltOnCopy):
 
 
 def attack(
-    mechanism: Table,
+    mechanism: Table | Seen,
     prior: Prior | npt.ArrayLike | None = None,
     *,
     radii: Sequence[float] | None = None,
@@ -199,7 +200,9 @@ def attack(
     optimised for one prior and be attacked with another). The place that is guessed need not be a
     record (`panda_mdp.space.guesses`); in metrics without places between records it is one.
     Distances are the domain's. `radii` are in its unit; by default 100 m to 1 km, or a tenth of
-    the diameter where the unit is not km. Works on any table, one without a guarantee included.
+    the diameter where the unit is not km. Works on any table, one without a guarantee included,
+    and on what a server sees of both phases of PAnDA, anchors and report together
+    (`PandaTable.seen`).
 
     What it does not say: what an attacker gains who sees several reports, or knows more of the
     person than the prior (`panda_mdp.meaning.several`). Epsilon bounds what
@@ -223,7 +226,7 @@ def attack(
     near = {radius: _within(domain, columns, radius) for radius in within}
     guess = both.argmax(axis=0)
     hits = np.zeros(problem.size)
-    np.add.at(hits, guess, matrix[guess, np.arange(problem.outputs_count)])
+    np.add.at(hits, guess, matrix[guess, np.arange(matrix.shape[1])])
     return Attack(
         method=mechanism.method,
         unit=domain.unit,

@@ -129,6 +129,12 @@ class BallLaw:
         """1 where a centre has the ball of a group, (centres, groups)."""
         return np.equal.outer(self.group, np.arange(len(self.firsts))).astype(np.int64)
 
+    def releases(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Every ball that can be released, and how likely each record releases it, (K,)."""
+        chances = self.mechanism.matrix @ self.members
+        for k, first in enumerate(self.firsts):
+            yield self.ball(int(first)), chances[:, k]
+
     def ball(self, centre: int) -> IntArray:
         """Records within the radius of a centre (by position), ascending."""
         return np.flatnonzero(self.distance[:, centre] <= self.radius)

@@ -21,7 +21,7 @@ from panda_mdp.panda.candidates import (
     serving,
 )
 from panda_mdp.panda.certificate import certified_budgets, certify, pair_bound
-from panda_mdp.panda.law import AnchorLaw, log_ratio, numerators, surrogates
+from panda_mdp.panda.law import ENUMERATED, AnchorLaw, log_ratio, numerators, surrogates
 from panda_mdp.panda.leakage import cost_table, leakage
 from panda_mdp.panda.margins import Feasibility, MarginPlan, feasibility
 from panda_mdp.panda.selection import (
@@ -47,8 +47,6 @@ from panda_mdp.space.domain import Domain, check_indices
 Decay = Literal["power", "exponential", "logistic"]
 RADIUS_SHARE = 50
 """The paper's radius is the domain's diameter over this."""
-ENUMERATED = 14
-"""Up to this many candidates all sets are visited."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,8 @@ from panda_mdp.privacy.sampler import BitSource
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import BLOCK_ENTRIES
 
+ENUMERATED = 14
+"""Up to this many candidates all sets are visited."""
 LIKELY, RARE = 64, 1e-18
 """Candidates that are looked at first for a sum over surrogates, and what may be left out of it."""
 
@@ -201,6 +203,19 @@ class AnchorLaw:
         return rows.sums(
             log_ratio(np.where(inside, w, 1.0 - w), np.where(inside, tail, 1.0 - tail))
         )
+
+    def releases(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Every set of at most 14 candidates, and how likely each record selects it, (K,)."""
+        count = len(self.candidates)
+        if count > ENUMERATED:
+            raise MethodError(
+                f"{count} candidates have 2^{count} sets, and all of at most {ENUMERATED} are "
+                "visited; what a report alone tells is known for any number"
+            )
+        chances = self.dense(np.arange(self.domain.size))[:, self.candidates]
+        for mask in range(1 << count):
+            chosen = (mask >> np.arange(count) & 1) > 0
+            yield self.candidates[chosen], np.where(chosen, chances, 1.0 - chances).prod(axis=1)
 
     def expected_size(self, prior: FloatArray) -> float:
         """Anchors of a user, on average under a prior."""

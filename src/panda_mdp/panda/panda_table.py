@@ -19,6 +19,7 @@ from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
+from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
 from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
@@ -26,8 +27,19 @@ from panda_mdp.table.container import pack
 from panda_mdp.table.encode import describe_notes, write
 from panda_mdp.table.mechanism import requested_records
 
+MOST_SEEN = 1 << 26
 NEAR_KM = (0.1, 0.5, 1.0)
 """Distances that `explain` speaks of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What somebody sees of a record, for `panda_mdp.attack`: Pr[seen | record]."""
+
+    problem: Problem
+    matrix: FloatArray
+    """(K, everything that can be seen)."""
+    method: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +147,23 @@ class PandaTable:
     def matrix(self) -> FloatArray:
         """Pr[report | record] with Phase I summed out, K x m: what an analyst of reports needs."""
         return self.scheme.marginal
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What a server is sent that both phases talk to, anchors and report together: exact, by
+        every release, where those are not too many."""
+        columns, size = [], 0
+        for anchors, chances in self.scheme.law.releases():
+            rows, row = self.scheme.rows(anchors, self.table)
+            columns.append(chances[:, None] * (rows / float(TOTAL))[row])
+            size += columns[-1].size
+            if size > MOST_SEEN:
+                raise MethodError(
+                    f"records, anchors and outputs are more than {MOST_SEEN:,} together, and all "
+                    "are visited; take fewer records or centres"
+                )
+        matrix = frozen(np.concatenate(columns, axis=1))
+        return Seen(self.problem, matrix, f"PAnDA, {self.scheme.selection!r}, anchors sent")
 
     @sealed
     def row(self, record: int) -> FloatArray:
