@@ -12,7 +12,7 @@ import panda_mdp as pm
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
-from panda_mdp.methods.optimal.stars import Columns, Stars, factored
+from panda_mdp.methods.optimal.stars import Stars, factored
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.table.bound import Prices, Proved, star_prices
 
@@ -240,28 +240,3 @@ def test_peaks_that_do_not_fill_are_no_table() -> None:
     problem = pm.Problem(domain, np.arange(70), domain.distances(), 0.3)
     assert next(Stars(problem).exchanges()).shares.min() < 0
     assert factored(problem)[0] is None
-
-
-@pytest.mark.parametrize(("seed", "epsilon", "kind"), CASES)
-def test_columns_are_private_and_reach_what_they_prove(
-    seed: int, epsilon: float, kind: str
-) -> None:
-    problem = random_problem(seed, epsilon, kind)
-    optimum, columns = exact_optimum(problem), Columns(Stars(problem))
-    losses = []
-    for _ in range(12):
-        rows = columns.table()
-        assert rows is not None
-        assert rows.sum(axis=1) == pytest.approx(1.0)
-        # Private by what columns are made of, not by a repair.
-        most = np.exp(epsilon * problem.domain.distances())[:, :, None] * rows[None]
-        assert (rows[:, None] <= most * (1 + 1e-6)).all()
-        losses.append(problem.expected_loss(rows))
-    proof = columns.proof()
-    assert proof is not None
-    assert losses[-1] >= optimum * (1 - 1e-6)
-    assert proof.value <= optimum * (1 + 1e-7)
-    if epsilon >= 1:
-        # Where next to nothing is told apart the greedy choice of columns ends before.
-        assert losses[-1] <= optimum * (1 + 0.01)
-        assert proof.value >= optimum * (1 - 0.03)

@@ -23,17 +23,19 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.base.deadline import check_time
 from panda_mdp.base.factored import BLOCK_ENTRIES, RATE_BITS, WEIGHT_BITS, FactoredRows, lattice
+from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.methods.certify import Standing
 from panda_mdp.methods.closed_forms import exponential
+from panda_mdp.methods.optimal.columns import Columns
 from panda_mdp.privacy.audit import lattice_facts
+from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
 from panda_mdp.space.metrics import Euclidean
-from panda_mdp.table.bound import Multipliers, Prices, Proved
+from panda_mdp.table.bound import Prices, Proved, star_prices
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import release
 
@@ -48,21 +50,14 @@ NATS = (2e-6, 6e-5, 2e-3)
 """What rounding may cost two records, in nats, in the order in which it is tried."""
 SOLVED, MOST_STEPS = 1e-7, 60
 """Residual, relative, at which conjugate gradients end, and their most steps."""
-MOST_GROWN = 1_200
-"""Records of which columns are chosen by a linear program."""
-HEIGHTS = (1.0, 0.8, 0.6, 0.45, 0.3, 0.2)
-"""Of what a column is raised to at a record, beside its peak."""
-SPARE, CALLED, ENOUGH = 1e-6, 1e-7, 1e-4
-"""Shares: of epsilon that is left to rounding; of a price that a column must gain; of the loss that
-a round of columns must gain."""
-MOST_PAID = 60
-"""Records that are paid too much for one output: beyond it transports take too long."""
-SOLVERS = "highs-ipm", "highs-ds"
-"""For the choice of columns; the second where the first ends without an answer."""
+MOST_GROWN = 6_000
+"""Records of which columns are chosen."""
+MOST_ROUNDS = 80
+"""Of columns."""
+PATIENCE, WORTH = 8, 0.98
+"""Rounds after which a table is made, and what of the gap they may leave."""
 LEAST_SHARE = 2.0**-14
 """Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
-linear_program: Any = scipy.optimize.linprog
-"""Its stubs know no sparse matrices."""
 
 
 def has_peaks(problem: Problem) -> bool:
@@ -157,98 +152,6 @@ class Stars:
         matrix = np.empty_like(self.decay)
         matrix[:, self.columns] = self.decay * found.shares
         return release(problem, matrix, method="optimal")
-
-
-class Columns:
-    """Tables by columns, where peaks do not suffice, and what proves them.
-
-    Every column of a private table lies in the cone z_x >= E_xx' z_x', so it is a sum of columns
-    max over c of h_c E_xc. A linear program of K rows chooses among those that are known; its
-    prices m call for others, greedily: from the peak of output y on, as long as raising a record
-    that is paid for, m_x > p_x c_xy, makes sum_x (p_x c_xy - m_x) z_x smaller. In the end what is
-    paid too much for y is owed by the other records through z_x <= z_x' / E_xx'.
-    """
-
-    def __init__(self, stars: Stars) -> None:
-        self.stars, size = stars, stars.problem.size
-        # What solvers leave of the sums of rows must fit below epsilon.
-        self.decay = stars.decay ** (1 - SPARE)
-        self.known = np.concatenate([self.decay, np.ones((1, size))])
-        self.outputs = np.append(np.arange(size), stars.cost.sum(axis=0).argmin())
-        self.prices = stars.least
-
-    def table(self) -> FloatArray | None:
-        """The best rows of the known columns; those that its prices call for are known then."""
-        size = len(self.prices)
-        worth = np.einsum("jx,xj->j", self.known, self.stars.cost[:, self.outputs])
-        unit, ones = worth.max(), np.ones(size)
-        for method in SOLVERS:
-            found = linear_program(worth / unit, A_eq=self.known.T, b_eq=ones, method=method)
-            if found.status == 0:
-                break
-        else:
-            return None
-        self.prices = found.eqlin.marginals * unit
-        z = np.zeros((size, size))
-        np.add.at(z, self.outputs, np.maximum(found.x, 0.0)[:, None] * self.known)
-        kept = (found.x > SPARE) | (np.arange(len(found.x)) <= size)
-        called = [self._called(y) for y in range(size)]
-        more = [y for y in range(size) if called[y] is not None]
-        self.outputs = np.append(self.outputs[kept], np.array(more, dtype=np.int64))
-        self.known = np.concatenate([self.known[kept], *([called[y]] for y in more)])
-        out = np.empty_like(z)
-        out[:, self.stars.columns] = (z / z.sum(axis=0)).T
-        return out
-
-    def _called(self, y: int) -> FloatArray | None:
-        """A column of output y that the prices pay more for than it costs."""
-        spare, column = self.stars.cost[:, y] - self.prices, self.decay[y]
-        paid, value, least = np.flatnonzero(spare < 0), np.inf, float(spare @ column)
-        while least < value - CALLED * self.stars.least.mean() and 0 < len(paid) <= MOST_PAID:
-            value, best = least, column
-            raised = np.maximum(column, np.concatenate([h * self.decay[paid] for h in HEIGHTS]))
-            values = raised @ spare
-            column, least = raised[values.argmin()], float(values.min())
-        return best if value < -CALLED * self.stars.least.mean() else None
-
-    def proof(self) -> Proved | None:
-        """What is paid too much for each output, owed by others: one transport for each."""
-        owed, decay = (
-            [(np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))],
-            self.stars.decay,
-        )
-        for y, cost in enumerate(self.stars.cost.T):
-            check_time()
-            spare = cost - self.prices
-            paid, rest = np.flatnonzero(spare < 0), np.flatnonzero(spare > 0)
-            if len(paid) > MOST_PAID:
-                return None
-            # Variables: what `rest` owes to `paid`, row by row, and what remains unpaid.
-            many, few = np.eye(len(rest)), np.eye(len(paid))
-            gains = [np.kron(few[i], decay[paid[i], rest]) for i in range(len(paid))]
-            if not gains:
-                continue
-            used = np.block(
-                [
-                    [-np.array(gains), -few],
-                    [np.tile(many, len(paid)), np.zeros((len(rest), len(paid)))],
-                ]
-            )
-            unit = float(-spare[paid].min())
-            found = linear_program(
-                np.append(np.zeros(len(paid) * len(rest)), np.ones(len(paid))),
-                A_ub=scipy.sparse.csr_array(used),
-                b_ub=spare[np.append(paid, rest)] / unit,
-            )
-            lent = np.maximum(found.x[: -len(paid)], 0).reshape(len(paid), -1) * unit
-            lent *= decay[np.ix_(paid, rest)]
-            i, j = np.nonzero(lent)
-            pairs = np.stack([paid[i], rest[j]], axis=1)
-            owed.append((pairs, np.full(len(i), self.stars.columns[y]), lent[i, j]))
-        pairs, columns, values = (np.concatenate(part) for part in zip(*owed, strict=True))
-        known, owner = np.unique(pairs, axis=0, return_inverse=True)
-        made = Multipliers.listed(known, owner.ravel(), columns, values)
-        return Proved(self.stars.problem, made)
 
 
 def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, FloatArray | None]:
@@ -358,30 +261,41 @@ def open_with_stars(
         return None
     with standing.stage("stars"):
         stars = Stars(problem)
-        best: Exchange | None = None
+        best, value = None, -math.inf
         for k, found in enumerate(stars.exchanges()):
             proof = Proved(problem, Prices(found.prices))
-            if proof.value > standing.bound:
-                standing.raise_bound(proof.value, proof=proof)
-                best = found
+            standing.raise_bound(proof.value, proof=proof)
+            if proof.value > value:
+                best, value = found, proof.value
             if k == 0:
                 standing.offer(stars.released(found) or exponential(problem))
             if standing.missing(standing.value) <= 0 or standing.late():
                 break
     start = None if best is None else stars.table(best)
-    if problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
+    if best is None or problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
         return start
-    with standing.stage("columns"), contextlib.suppress(PrivacyError):
-        columns, before = Columns(stars), math.inf
-        while (rows := columns.table()) is not None:
-            loss = problem.expected_loss(rows)
-            # A floor alone is no start: iterations do not leave it.
-            start = rows if loss < 0.99 * problem.mean_loss.min() else start
+    columns = Columns(
+        problem, stars.decay, stars.cost, star_prices(problem, best.prices), stars.columns
+    )
+    closure, gaps = closure_of(problem.domain), [math.inf]
+    for k in range(MOST_ROUNDS):
+        with standing.stage("columns"):
+            columns.advance()
+        gaps.append(columns.gap)
+        idle = len(gaps) > PATIENCE and gaps[-1] > WORTH * gaps[-PATIENCE]
+        ends = idle or standing.late() or k == MOST_ROUNDS - 1
+        if not (ends or k % PATIENCE == 0 or columns.gap <= (standing.budget.gap or 0.0)):
+            continue
+        began = standing.budget.clock()
+        with standing.stage("repair"), contextlib.suppress(PrivacyError):
+            start = columns.table()
+            rows = repair(closure, start, problem.epsilon).matrix
             standing.offer(release(problem, rows, method="optimal"))
-            if loss > before * (1 - ENOUGH) or standing.late():
-                break
-            before = loss
-        grown = columns.proof()
-        if grown is not None:
-            standing.raise_bound(grown.value, proof=grown)
+        with standing.stage("proof"):
+            proof = columns.proof()
+            standing.raise_bound(proof.value, proof=proof)
+        standing.certify_seconds = standing.budget.clock() - began
+        standing.report()
+        if ends or standing.missing(standing.value) <= 0:
+            break
     return start

@@ -1,0 +1,233 @@
+"""Between peaks and a floor: columns that prices call for, and flows that prove prices.
+
+Every column of a private table lies in the cone z_x >= E_xx' z_x', E = exp(-epsilon d), and so does
+max over s of u_s E_xs. With prices m of the rows a column z of output y is worth
+sum_x (p_x c_xy - m_x) z_x; where that is negative for none the loss is at least sum m. For an
+output y those are *paid*, m_s > p_s c_sy, whom others, x, must bear: z_s <= z_x / E_xs. Where each
+x divides its spare p_x c_xy - m_x among the paid so that everyone receives its due m_s - p_s c_sy,
+the prices are proved; lowered to what is received they always are. Weights
+
+    w_s <- w_s due_s / received_s,      shares of x in proportion to w_s E_xs^q,
+
+find both: shares where there are any, and where there are none u = w^(1/q) makes a column that
+costs less than is paid for it. Where more than is due can be received prices rise. New ones lie on
+the way to the centre of what the known columns allow (a logarithmic barrier), whose multipliers are
+weights of the columns: a table.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.deadline import check_time
+from panda_mdp.problem import Problem
+from panda_mdp.table.bound import Multipliers, Proved
+
+
+@dataclass(frozen=True)
+class ColumnTuning:
+    """How columns are chosen."""
+
+    sharpness: int = 8
+    """q."""
+    steps: int = 10
+    """Most steps of the weights of an output."""
+    sweeps: int = 8
+    """Most rounds of raising prices for each of columns."""
+    rise: float = 0.3
+    """Of what a price alone could rise by."""
+    barrier: float = 0.1
+    """Of the gap between table and bound: what the barrier may cost."""
+    back: float = 0.8
+    """Columns are called for at prices that lie so far on the way to those that are proved: half
+    as far where that calls for few."""
+    few: float = 0.03
+    """Of a column for each record."""
+    kept: int = 2
+    """Columns for each record that are kept."""
+    nearest: int = 300
+    """Most records of which a plateau is the maximum."""
+    newton: int = 12
+    """Most steps to a centre."""
+
+
+FAINT = 0.02
+"""Shares below it are left out of a proof, and given to the others."""
+LEAST = 1e-10
+"""Of the floor's loss, that a column is worth."""
+
+
+class Columns:
+    """The columns that are known of one problem, their prices, and prices that are proved.
+
+    `decay` is E, (K, K), `cost` p_x c_xy with column y that of record y, `start` prices that are
+    proved, `places` the problem's column of every record. Prices are in units of the floor's loss.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        decay: FloatArray,
+        cost: FloatArray,
+        start: FloatArray,
+        places: IntArray,
+        tuning: ColumnTuning | None = None,
+    ) -> None:
+        self.problem, self.decay, self.places = problem, decay, places
+        self.tuning = ColumnTuning() if tuning is None else tuning
+        self.unit, size = float(cost.sum(axis=0).min()), len(decay)
+        self.cost = cost / self.unit
+        self.known = np.concatenate([decay, np.ones((1, size))])
+        self.outputs = np.append(np.arange(size), cost.sum(axis=0).argmin())
+        self.worth = self._worth(self.known, self.outputs)
+        self.most = 2 * self.cost.mean(axis=1)
+        self.least = -self.most / 4
+        self.proved = self.asked = self.raised = start / self.unit
+        """Prices that are proved, those whose flows prove them, and those to be tried next."""
+        self.weights = np.ones((size, size))
+        """w of every output, by which flows begin."""
+        self.value, self.back = 1.0, self.tuning.back
+        """About the loss of a table of the known columns."""
+        self.prices = self._inside(self.proved)
+
+    @property
+    def gap(self) -> float:
+        """About that of `table` to what prices prove."""
+        return self.value / max(float(self.proved.sum()), LEAST) - 1
+
+    def _worth(self, known: FloatArray, outputs: IntArray) -> FloatArray:
+        return np.einsum("jx,xj->j", known, self.cost[:, outputs]) + LEAST
+
+    def _inside(self, prices: FloatArray) -> FloatArray:
+        """From proved prices on towards others, while known columns and the box leave room."""
+        held = np.clip(0.9 * self.proved, self.least / 2, self.most / 2)
+        while (self.worth <= self.known @ held).any():
+            held = 0.9 * held + 0.1 * self.least / 2
+        step = prices - held
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = (self.worth - self.known @ held) / (self.known @ step)
+            wall = np.where(step > 0, self.most - held, self.least - held) / step
+        reach = min(float(r[r > 0].min(initial=np.inf)) for r in (room, wall))
+        return held + min(1.0, 0.9 * reach) * step
+
+    def centre(self) -> FloatArray:
+        """Prices at the centre, by Newton's method; the weights of the columns, (J,)."""
+        prices, count = self.prices, len(self.known) + 2 * len(self.prices)
+        barrier = self.tuning.barrier * max(self.value - float(self.proved.sum()), 1e-6) / count
+        for _ in range(self.tuning.newton):
+            check_time()
+            below, above = prices - self.least, self.most - prices
+            weights = barrier / (self.worth - self.known @ prices)
+            slope = 1 - weights @ self.known + barrier / below - barrier / above
+            root = self.known * (weights / math.sqrt(barrier))[:, None]
+            curve = root.T @ root + np.diag(barrier / below**2 + barrier / above**2)
+            step = scipy.linalg.solve(curve, slope, assume_a="pos")
+            ends = self.known @ step * weights / barrier, -step / below, step / above
+            near = slope @ step < 0.25 * barrier
+            prices = prices + step * (1.0 if near else min(1.0, 0.9 / max(map(np.max, ends))))
+            if near:
+                break
+        self.prices, self.value = prices, float(prices.sum()) + barrier * count
+        return np.asarray(barrier / (self.worth - self.known @ prices))
+
+    def advance(self) -> None:
+        """A centre, the columns that prices near it call for, and what prices then prove."""
+        weights, tuning, size = self.centre(), self.tuning, len(self.prices)
+        asked = self.back * self.proved + (1 - self.back) * self.prices
+        called = [(y, column) for y in range(size) for column in self._called(y, asked)]
+        known = np.array([column for _, column in called]).reshape(-1, size)
+        outputs = np.array([y for y, _ in called], dtype=np.int64)
+        worth = self._worth(known, outputs)
+        cuts = known @ self.prices > worth
+        self.back = tuning.back if cuts.sum() > tuning.few * size else 0.5 * self.back
+        used = weights * self.known.max(axis=1)
+        kept = used >= np.sort(used)[-min(len(used), tuning.kept * size)]
+        kept[size] = True
+        self.known = np.concatenate([self.known[kept], known[cuts]])
+        self.outputs = np.append(self.outputs[kept], outputs[cuts])
+        self.worth = np.append(self.worth[kept], worth[cuts])
+        self._prove(asked)
+        for _ in range(tuning.sweeps):
+            if not self._prove(self.raised):
+                self.raised = (self.raised + self.proved) / 2
+        self.prices = self._inside(self.prices)
+
+    def _called(self, y: int, prices: FloatArray) -> list[FloatArray]:
+        """Columns of an output that cost less than prices pay for them: plateaus over those that
+        are paid, the nearest first or those that are paid most, and the one of its flow."""
+        spare, nearest = self.cost[:, y] - prices, self.tuning.nearest
+        paid, weights, _ = self._flow(y, prices)
+        orders = paid[np.argsort(self.cost[paid, y])], paid[np.argsort(spare[paid])]
+        found = [np.maximum.accumulate(self.decay[order[:nearest]], axis=0) for order in orders]
+        found.append(
+            (self.decay[paid] * (weights ** (1 / self.tuning.sharpness))[:, None]).max(
+                axis=0, keepdims=True, initial=0.0
+            )
+        )
+        best = [columns[(columns @ spare).argmin()] for columns in found if len(paid)]
+        return [column for column in best if column @ spare < 0]
+
+    def _flow(self, y: int, prices: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Who is paid for an output, the weights of who bears it, and what each receives of its
+        due."""
+        check_time()
+        spare = self.cost[:, y] - prices
+        paid, given = np.flatnonzero(spare < 0), np.maximum(spare, 0)
+        near, weights = self.decay[:, paid], self.weights[y, paid]
+        sharp = near**self.tuning.sharpness
+        lent = sharp * near / -spare[paid]
+        best, received = weights, np.zeros(len(paid))
+        for _ in range(self.tuning.steps if len(paid) else 0):
+            got = weights * (lent.T @ (given / (sharp @ weights)))
+            if got.min() > received.min():
+                best, received = weights, got
+            if received.min() > 1:
+                break
+            weights = weights / np.clip(got, 0.02, 50)
+            weights = np.maximum(weights / weights.max(), 1e-100)
+        self.weights[y, paid] = best
+        return paid, best, received
+
+    def _prove(self, asked: FloatArray) -> bool:
+        """Whether some prices, lowered to what is received, prove more than those before; then
+        higher ones are tried next where more is received than is due."""
+        most = np.full(len(asked), np.inf)
+        for y, cost in enumerate(self.cost.T):
+            paid, _, received = self._flow(y, asked)
+            fits = cost.copy()
+            fits[paid] += received * (asked - cost)[paid]
+            most = np.minimum(most, fits)
+        lowered = np.minimum(asked, most)
+        if lowered.sum() < self.proved.sum():
+            return False
+        self.proved, self.asked = lowered, asked
+        self.raised = lowered + self.tuning.rise * (most - lowered)
+        return True
+
+    def table(self) -> FloatArray:
+        """Rows of the known columns, (K, m), nearly private."""
+        z = np.zeros_like(self.decay)
+        np.add.at(z, self.places[self.outputs], self.centre()[:, None] * self.known)
+        return np.ascontiguousarray((z / z.sum(axis=0)).T)
+
+    def proof(self) -> Proved:
+        """The flows of what is proved, as multipliers."""
+        parts = []
+        for y, cost in enumerate(self.cost.T):
+            paid, weights, _ = self._flow(y, self.asked)
+            near, spare = self.decay[:, paid], np.maximum(cost - self.asked, 0)
+            shares = near**self.tuning.sharpness * weights
+            shares /= shares.sum(axis=1, keepdims=True)
+            shares[shares < FAINT] = 0.0
+            shares *= (spare / np.maximum(shares.sum(axis=1), FAINT))[:, None] * near
+            x, s = np.nonzero(shares)
+            parts.append((paid[s], x, np.full(len(x), self.places[y]), shares[x, s] * self.unit))
+        paid, lenders, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        known, owner = np.unique(paid * len(self.decay) + lenders, return_inverse=True)
+        pairs = np.stack(np.divmod(known, len(self.decay)), axis=1)
+        return Proved(self.problem, Multipliers.listed(pairs, owner.ravel(), columns, values))
