@@ -204,7 +204,7 @@ def factors() -> pm.Mechanism:
     domain = pm.Domain.from_vectors(np.random.default_rng(2).normal(size=(16, 24)))
     asked = pm.Problem(domain, np.arange(16), domain.distances(), 1.2)
     made, _ = factored(asked)
-    proof = Proved(asked, Prices(next(Stars(asked).exchanges()).prices))
+    proof = Proved(asked, Prices(Stars(asked).prices))
     return made.with_facts(bound=proof)
 
 

@@ -35,7 +35,7 @@ class ColumnTuning:
 
     sharpness: int = 8
     """q."""
-    steps: int = 10
+    steps: int = 20
     """Most steps of the weights of an output."""
     sweeps: int = 8
     """Most rounds of raising prices for each of columns."""
@@ -93,6 +93,8 @@ class Columns:
         """w of every output, by which flows begin."""
         self.value, self.back = 1.0, self.tuning.back
         """About the loss of a table of the known columns."""
+        self.prices = self.proved
+        self.raise_prices()
         self.prices = self._inside(self.proved)
 
     @property
@@ -152,10 +154,14 @@ class Columns:
         self.outputs = np.append(self.outputs[kept], outputs[cuts])
         self.worth = np.append(self.worth[kept], worth[cuts])
         self._prove(asked)
-        for _ in range(tuning.sweeps):
+        self.raise_prices()
+        self.prices = self._inside(self.prices)
+
+    def raise_prices(self) -> None:
+        """As far as a few rounds go."""
+        for _ in range(self.tuning.sweeps):
             if not self._prove(self.raised):
                 self.raised = (self.raised + self.proved) / 2
-        self.prices = self._inside(self.prices)
 
     def _called(self, y: int, prices: FloatArray) -> list[FloatArray]:
         """Columns of an output that cost less than prices pay for them: plateaus over those that
@@ -210,10 +216,11 @@ class Columns:
         return True
 
     def table(self) -> FloatArray:
-        """Rows of the known columns, (K, m), nearly private."""
+        """The known columns by the centre's weights, (K, K): nearly private, rows sum nearly to
+        1."""
         z = np.zeros_like(self.decay)
-        np.add.at(z, self.places[self.outputs], self.centre()[:, None] * self.known)
-        return np.ascontiguousarray((z / z.sum(axis=0)).T)
+        np.add.at(z, self.outputs, self.centre()[:, None] * self.known)
+        return z.T
 
     def proof(self) -> Proved:
         """The flows of what is proved, as multipliers."""

@@ -14,15 +14,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import BLOCK_ENTRIES, RATE_BITS, WEIGHT_BITS, FactoredRows, lattice
 from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import PrivacyError
@@ -42,8 +41,6 @@ from panda_mdp.table.release import release
 MOST_DENSE = 12_000
 """Records of which a K x K matrix is held in memory; the system of more is solved in blocks, which
 takes vectors."""
-EXCHANGES = 12
-"""Rounds of the exchange of records between the two sets."""
 LEAST_FACTORED = 1 << 20
 """Entries from which a table is held in factors where it can be."""
 NATS = (2e-6, 6e-5, 2e-3)
@@ -68,90 +65,44 @@ def has_peaks(problem: Problem) -> bool:
     return held and records is not None and len(records) == size and metric.plane is None
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """One set of records that keep their peaks, and what follows."""
-
-    shares: FloatArray
-    """(K,) s, 0 where a record has no peak."""
-    prices: FloatArray
-    """(K,) m."""
-    missing: FloatArray
-    """(K,) 1 - E s: what a row lacks."""
-
-
 class Stars:
-    """The linear program of peaks and prices of one problem."""
+    """Peaks and prices of one problem in closed form."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        records = np.asarray(problem.reports.records)
-        order = np.argsort(records)
+        order = np.argsort(np.asarray(problem.reports.records))
         self.columns = order
         """The column of every record."""
         self.decay = np.exp(-problem.epsilon * problem.domain.distances())
-        cost = problem.weighted_loss[:, order]
-        self.cost = cost
-        self.worth = np.einsum("xy,xy->y", cost, self.decay)
-        others = cost + np.where(np.eye(problem.size, dtype=bool), np.inf, 0.0)
-        self.least = others.min(axis=1)
-
-    def exchanges(self) -> Iterator[Exchange]:
-        """From all peaks on, while a record has to change sides; the first is the closed form."""
-        size = self.problem.size
-        peaks = np.ones(size, dtype=bool)
-        seen = set()
-        for _ in range(EXCHANGES):
-            found = self.at(peaks)
-            yield found
-            slack = self.worth - self.decay.T @ found.prices
-            tiny = 1e-9 * self.least.mean()
-            leave = peaks & ((found.prices > self.least + tiny) | (found.shares < -1e-9))
-            enter = ~peaks & ((found.missing < -1e-9) | (slack < -tiny))
-            peaks = (peaks & ~leave) | enter
-            key = peaks.tobytes()
-            if not (leave.any() or enter.any()) or key in seen or not peaks.any():
-                return
-            seen.add(key)
-
-    def at(self, peaks: BoolArray) -> Exchange:
-        """Shares and prices where just these records have peaks."""
-        size = self.problem.size
-        shares, prices = np.zeros(size), self.least.copy()
-        inside = self.decay[np.ix_(peaks, peaks)]
-        owed = self.worth[peaks] - self.least[~peaks] @ self.decay[np.ix_(~peaks, peaks)]
-        both = np.stack([np.ones(len(inside)), owed], axis=1)
+        self.cost = problem.weighted_loss[:, order]
+        worth = np.einsum("xy,xy->y", self.cost, self.decay)
+        both = np.stack([np.ones(problem.size), worth], axis=1)
         try:
-            found = scipy.linalg.cho_solve(scipy.linalg.cho_factor(inside), both)
+            found = scipy.linalg.solve(self.decay, both, assume_a="pos")
         except scipy.linalg.LinAlgError:
-            found = np.linalg.lstsq(inside, both, rcond=None)[0]
-        shares[peaks], prices[peaks] = found.T
-        return Exchange(shares, prices, 1 - self.decay @ shares)
+            found = np.linalg.lstsq(self.decay, both, rcond=None)[0]
+        self.shares, self.prices = found.T
+        """(K,) s and m."""
 
-    def table(self, found: Exchange) -> FloatArray:
-        """Nearly private rows, K x m, that sum to 1: peaks, and what is missing at the nearest
-        other record."""
-        z = self.decay * np.maximum(found.shares, 0.0)
-        sums = z.sum(axis=1, keepdims=True)
-        z /= np.maximum(sums, 1.0)
-        apart = np.where(np.eye(len(z), dtype=bool), 0.0, self.decay)
-        z[np.arange(len(z)), apart.argmax(axis=1)] += 1 - z.sum(axis=1)
-        out = np.empty_like(z)
-        out[:, self.columns] = z
-        return out
+    def released(self) -> Mechanism:
+        """The table of peaks; where some are negative or rounding costs too much another near it,
+        or the exponential mechanism."""
+        problem, made = self.problem, None
+        fills = self.shares.min() >= 0
+        if fills and isinstance(problem.domain.metric, Euclidean):
+            made = factored(problem)[0] if problem.loss.size >= LEAST_FACTORED else None
+        with contextlib.suppress(PrivacyError):
+            return made or self.near(self.decay * np.maximum(self.shares, 0.0), fills)
+        return exponential(problem)
 
-    def released(self, found: Exchange) -> Mechanism | None:
-        """The closed form as a mechanism; None where a share is negative or rounding costs too
-        much."""
-        if found.shares.min() < 0:
-            return None
-        problem = self.problem
-        euclidean = isinstance(problem.domain.metric, Euclidean)
-        if euclidean and problem.loss.size >= LEAST_FACTORED:
-            return factored(problem)[0]
-        matrix = np.empty_like(self.decay)
-        matrix[:, self.columns] = self.decay * found.shares
-        return release(problem, matrix, method="optimal")
+    def near(self, table: FloatArray, private: bool = False) -> Mechanism:
+        """A table with column y that of record y, its rows scaled to 1, closed over all pairs where
+        it is not `private`."""
+        problem, rows = self.problem, np.empty_like(table)
+        rows[:, self.columns] = table / table.sum(axis=1, keepdims=True)
+        if not private:
+            rows = repair(closure_of(problem.domain), rows, problem.epsilon).matrix
+        return release(problem, rows, method="optimal")
 
 
 def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, FloatArray | None]:
@@ -261,41 +212,28 @@ def open_with_stars(
         return None
     with standing.stage("stars"):
         stars = Stars(problem)
-        best, value = None, -math.inf
-        for k, found in enumerate(stars.exchanges()):
-            proof = Proved(problem, Prices(found.prices))
-            standing.raise_bound(proof.value, proof=proof)
-            if proof.value > value:
-                best, value = found, proof.value
-            if k == 0:
-                standing.offer(stars.released(found) or exponential(problem))
-            if standing.missing(standing.value) <= 0 or standing.late():
-                break
-    start = None if best is None else stars.table(best)
-    if best is None or problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
-        return start
-    columns = Columns(
-        problem, stars.decay, stars.cost, star_prices(problem, best.prices), stars.columns
-    )
-    closure, gaps = closure_of(problem.domain), [math.inf]
-    for k in range(MOST_ROUNDS):
+        proof = Proved(problem, Prices(stars.prices))
+        standing.raise_bound(proof.value, proof=proof)
+        standing.offer_start(stars.released)
+    if problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
+        return None
+    with standing.stage("columns"):
+        start = star_prices(problem, stars.prices)
+        columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
+    gaps, ends = [math.inf], False
+    while standing.missing(standing.value) > 0:
+        if ends or len(gaps) % PATIENCE == 1 or gaps[-1] <= (standing.budget.gap or 0.0):
+            with standing.stage("proof"):
+                proof = columns.proof()
+                standing.raise_bound(proof.value, proof=proof)
+            with contextlib.suppress(PrivacyError):
+                standing.offer_start(lambda: stars.near(columns.table()))
+            standing.report()
+        if ends:
+            break
         with standing.stage("columns"):
             columns.advance()
         gaps.append(columns.gap)
         idle = len(gaps) > PATIENCE and gaps[-1] > WORTH * gaps[-PATIENCE]
-        ends = idle or standing.late() or k == MOST_ROUNDS - 1
-        if not (ends or k % PATIENCE == 0 or columns.gap <= (standing.budget.gap or 0.0)):
-            continue
-        began = standing.budget.clock()
-        with standing.stage("repair"), contextlib.suppress(PrivacyError):
-            start = columns.table()
-            rows = repair(closure, start, problem.epsilon).matrix
-            standing.offer(release(problem, rows, method="optimal"))
-        with standing.stage("proof"):
-            proof = columns.proof()
-            standing.raise_bound(proof.value, proof=proof)
-        standing.certify_seconds = standing.budget.clock() - began
-        standing.report()
-        if ends or standing.missing(standing.value) <= 0:
-            break
-    return start
+        ends = idle or standing.late() or len(gaps) > MOST_ROUNDS
+    return None if standing.best is None else standing.best.matrix
