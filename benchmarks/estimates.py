@@ -3,6 +3,7 @@
     python benchmarks/estimates.py                 five cases, before and after, and coverage
     python benchmarks/estimates.py --surveys 200   more surveys for each line of the coverage
     python benchmarks/estimates.py --large         a million reports over 5,000 places
+    python benchmarks/estimates.py --designs       tables made for estimating, and the literature's
 
 Before: the iterative Bayesian update from the uniform distribution, stopped after 300 steps.
 """
@@ -10,12 +11,14 @@ Before: the iterative Bayesian update from the uniform distribution, stopped aft
 from __future__ import annotations
 
 import argparse
+import math
 import resource
 import time
 
 import numpy as np
 
 import panda_mdp as pm
+from panda_mdp.meaning.designs import least_variance
 from panda_mdp.meaning.estimate import estimate_counts, estimate_groups, zone_matrix
 
 KINDS = ("one place", "three places", "cluster", "uniform", "visits")
@@ -128,11 +131,107 @@ def large() -> None:
     print(f"largest error of a share {off:.4f}")
 
 
+def per_report(matrix: np.ndarray, zones: np.ndarray) -> float:
+    """Variance of the counts of zones, added up, from one report: unbiased weights, even prior."""
+    wanted, chance = zones - zones.mean(axis=0), matrix.mean(axis=0)
+    told = (matrix / chance) @ matrix.T
+    return float(np.trace(wanted.T @ np.linalg.solve(told, wanted)))
+
+
+def literature(zones: int, epsilon: float) -> dict[str, float]:
+    """The same of mechanisms that are private for zones that are all equally far."""
+    odds, found = math.exp(epsilon), {}
+    for size in range(1, zones):
+        low = zones / (size * odds + zones - size)
+        part, pairs = size / zones, zones * (zones - 1)
+        one = part * (odds * low) ** 2 + (1 - part) * low**2
+        both = size * (size - 1) * odds**2 + 2 * size * (zones - size) * odds
+        two = low**2 * (both + (zones - size) * (zones - size - 1)) / pairs
+        found[size] = (zones - 1) / (one - two)
+    unary = zones * 4 * odds / (odds - 1) ** 2 + 1 - 1 / zones
+    return {
+        "randomised response": found[1],
+        "optimised unary encoding": unary,
+        "subset selection": min(found.values()),
+    }
+
+
+def simulated(zones: int, epsilon: float, reports: int = 4000, runs: int = 40) -> dict[str, float]:
+    """The same of reports that multi-freq-ldpy draws, where it is installed: (share - q) / (p - q)
+    without its clipping, which is not unbiased."""
+    try:
+        from multi_freq_ldpy.pure_frequency_oracles import GRR, SS, UE
+    except ImportError:
+        return {}
+    odds, size = math.exp(epsilon), max(1, round(zones / (math.exp(epsilon) + 1)))
+    whole = size * odds + zones - size
+    other = ((size - 1) * size * odds + (zones - size) * size) / ((zones - 1) * whole)
+    makers = {
+        "randomised response": (GRR.GRR_Client, odds / (odds + zones - 1), 1 / (odds + zones - 1)),
+        "optimised unary encoding": (UE.UE_Client, 0.5, 1 / (odds + 1)),
+        "subset selection": (SS.SS_Client, size * odds / whole, other),
+    }
+    true, found = np.arange(reports) % zones, {}
+    for name, (client, kept, random) in makers.items():
+        off = []
+        for _ in range(runs):
+            drawn = np.array([client(int(x), zones, epsilon) for x in true]).reshape(reports, -1)
+            if name == "optimised unary encoding":
+                share = drawn.mean(axis=0)
+            else:
+                share = np.bincount(drawn.reshape(-1), minlength=zones) / reports
+            off.append(float(np.square((share - random) / (kept - random) - 1 / zones).sum()))
+        # People are as many in each zone in every run: what their number would vary by is added.
+        found[name] = float(np.mean(off)) * reports + 1 - 1 / zones
+    return found
+
+
+def designs() -> None:
+    """Counts of zones where all are equally far, and on a map, whose neighbours are 0.3 apart."""
+    for zones, epsilon in ((8, 1.0), (16, 1.0), (16, 2.0)):
+        domain = pm.Domain.from_matrix(1.0 - np.eye(zones))
+        problem = pm.Problem(domain, np.arange(zones), domain.distances(), epsilon)
+        other = {"exponential": per_report(np.array(pm.exponential(problem).matrix), np.eye(zones))}
+        other |= literature(zones, epsilon)
+        print(f"\n{zones} zones, all 1 apart, epsilon {epsilon:g}: variance of a report")
+        compare(domain, list(range(zones)), epsilon, other, simulated(zones, epsilon))
+    for side, epsilon in ((6, 3.0), (10, 5.0)):
+        xy, domain = grid(side, 0.3)
+        which = np.minimum(3 * xy // (xy.max() + 1e-9), 2).astype(int) @ [3, 1]
+        problem = pm.Problem(domain, np.arange(len(xy)), domain.distances(), epsilon)
+        tables = (pm.exponential, pm.tight_constraints, pm.optimal)
+        other = {}
+        for make in tables:
+            matrix = np.array(make(problem).matrix)
+            other[make.__name__] = per_report(matrix[:, matrix.max(axis=0) > 0], np.eye(9)[which])
+        other |= literature(9, 0.3 * epsilon)
+        print(f"\n{side} x {side} places, 9 zones, epsilon {epsilon:g}: variance of a report")
+        compare(domain, which.tolist(), epsilon, other, {})
+
+
+def compare(domain: pm.Domain, zones: list, epsilon: float, other: dict, measured: dict) -> None:
+    start = time.process_time()
+    table = least_variance(domain, zones, epsilon, time_limit=120)
+    used, found = time.process_time() - start, table.details
+    for name, value in other.items():
+        seen = f"   {measured[name]:9.4g} by multi-freq-ldpy" if name in measured else ""
+        print(f"  {name:<26}{value:10.4g}{seen}")
+    print(
+        f"  {'least_variance':<26}{found['variance']:10.4g}   at least {found['bound']:.4g} of "
+        f"columns tried; {table.problem.outputs_count} outputs, {used:.0f} s of processor",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--surveys", type=int, default=40)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--designs", action="store_true")
     given = parser.parse_args()
+    if given.designs:
+        designs()
+        return
     if given.large:
         large()
         return

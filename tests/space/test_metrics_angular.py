@@ -122,3 +122,18 @@ def test_the_error_covers_the_normalisation_of_what_was_given(angle):
     if angle < 1e-6:
         # Without the turn of the normalisation the account would be some 2e-15.
         assert worst > 1e-14
+
+
+def test_the_smallest_angle_is_exact_where_it_matters_and_never_too_large() -> None:
+    """200 vectors are more than each is compared with; the smallest angle decides the error."""
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(200, 6))
+    far = Domain.from_vectors(vectors, metric="angular")
+    block = far.distances() + 9 * np.eye(200)
+    assert 1e-4 < far.metric.smallest[0] <= block.min() * (1 + 1e-12)
+    vectors[150] = vectors[20] + 1e-6 * rng.normal(size=6)
+    near = Domain.from_vectors(vectors, metric="angular").metric.smallest
+    assert near[1:] == (20, 150) and near[0] < 1e-5
+    vectors[150] = 3 * vectors[20]
+    with pytest.raises(DomainError, match="records 20 and 150 point in the same direction"):
+        Domain.from_vectors(vectors, metric="angular")

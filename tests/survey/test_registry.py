@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from panda_mdp import Domain, Mechanism, PandaTable, Problem, exponential, optim
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.words import RULES
 from panda_mdp.survey.registry import METHODS, choose_methods, methods
+from panda_mdp.table.mechanism import NoGuarantee
 
 
 @pytest.fixture
@@ -76,3 +80,48 @@ def test_the_demo_shows_methods_that_show_something_of_their_own() -> None:
     shown = [name for name, method in methods().items() if method.demo_seconds is not None]
     assert {"exponential", "optimal", "panda"} <= set(shown)
     assert not {"benders", "constopt", "optimal_highs"} & set(shown)
+
+
+def install(folder: Path, body: str) -> None:
+    """A package with two methods, as pip leaves it."""
+    (folder / "mine.py").write_text(body)
+    info = folder / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    lines = "[panda_mdp.methods]\nmy-noise = mine:noise\noptimal = mine:noise\nbad = mine:bad\n"
+    (info / "entry_points.txt").write_text(lines)
+
+
+def test_methods_of_other_packages_join_and_are_audited_here(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        tmp_path,
+        "import numpy as np\n"
+        "def noise(problem):\n    return np.full(problem.loss.shape, 1 / problem.loss.shape[1])\n"
+        "def bad(problem):\n    return np.eye(problem.size)\n",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = methods()
+    assert found["optimal"].function is optimal
+    (mine,) = choose_methods(["my-noise"])
+    table = mine.run(problem, time_limit=1.0)
+    assert isinstance(table, Mechanism) and table.audit.epsilon < 1e-9
+    with pytest.raises(MethodError, match=r"bad \(mine:bad\) gave \(30, 30\)"):
+        found["bad"].run(problem)
+
+
+def test_what_another_package_says_of_privacy_is_not_believed(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        tmp_path,
+        "import numpy as np\nimport panda_mdp as pm\n"
+        "def noise(problem):\n"
+        "    wide = pm.Problem(problem.domain, problem.outputs, problem.loss, 90.0)\n"
+        "    return pm.exponential(wide)\n",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    table = methods()["my_noise"].run(problem)
+    assert isinstance(table, NoGuarantee) and not table.audit.holds

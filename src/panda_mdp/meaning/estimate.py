@@ -31,7 +31,7 @@ from panda_mdp.table.mechanism import Release
 
 MOST_ZONES = 32
 """Cells of near records where no zones are given and there are more records than that."""
-GROUPS, GROUPS_PER_ZONE = 128, 2
+GROUPS, LABELS, GROUPS_PER_ZONE = 128, 1024, 2
 BLOCK_ENTRIES = 1 << 22
 FLOW_STEPS = 500
 Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
@@ -124,7 +124,9 @@ class Channel(NamedTuple):
             home = _likeliest(release)
         count = problem.outputs_count
         groups = np.arange(count)
-        wanted = max(GROUPS, GROUPS_PER_ZONE * zones.shape[1])
+        # Labels that are no places may be read by nothing but their column.
+        few = GROUPS if problem.reports.kind != "labels" else LABELS
+        wanted = max(few, GROUPS_PER_ZONE * zones.shape[1])
         if count > wanted:
             plane = problem.domain.plane
             zone = np.where(zones.any(axis=1), zones.argmax(axis=1), zones.shape[1])[home]

@@ -39,7 +39,8 @@ SUM_TERMS = 32
 SAME_DIRECTION = 1e-7
 """Vectors at a smaller angle count as the same direction: rounding of their lengths to 1 would
 show in the angle."""
-LENGTH_ERROR = 2e-15
+AHEAD, FAR = 48, 1e-4
+LENGTH_ERROR, SHADOW_ERROR = 2e-15, 1e-12
 TURN = 2.0**-52
 """Radians by which rounding turns a vector that is brought to length 1: half an ulp of each
 coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
@@ -306,8 +307,7 @@ def _block_squares(first: FloatArray, second: FloatArray) -> FloatArray:
 
 def _pair_squares(first: FloatArray, second: FloatArray) -> FloatArray:
     """Squared distances of first[i] to second[i]."""
-    difference = first - second
-    return np.einsum("ij,ij->i", difference, difference)
+    return np.einsum("ij,ij->i", difference := first - second, difference)
 
 
 def lengths(first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
@@ -383,8 +383,7 @@ class Angular(Vectors):
 
         As for euclidean sums, twice, with an arctangent of up to 4 ulp. Squared lengths are 1 to
         2e-15, so lengths differ by D <= 2e-15 and an angle t by D^2 / (2 t^2): 2e-16 at 1e-7.
-        Rounding a unit vector's coordinates turns it by at most `TURN`, two of them by twice that,
-        which counts most between the nearest two.
+        Rounding turns a unit vector by at most `TURN`, two by twice that: most between the nearest.
         """
         return super().relative_error + 14 * 2.0**-53 + 4e-16 + 2 * TURN / self.smallest[0]
 
@@ -407,17 +406,19 @@ class Angular(Vectors):
 
     @cached_property
     def smallest(self) -> tuple[float, int, int]:
-        """The smallest angle between two records, and the two."""
-        best = (np.inf, 0, 0)
-        everything = np.arange(self.size)
-        step = max(1, BLOCK_ENTRIES // self.size)
-        for start in range(0, self.size, step):
-            rows = everything[start : start + step]
-            block = self.block(rows, everything)
-            block[rows - start, rows] = np.inf
-            i, j = divmod(int(block.argmin()), self.size)
-            best = min(best, (float(block[i, j]), start + i, j))
-        return best
+        """The smallest angle and its two records; where it is far from 0, less than it: vectors are
+        no nearer than their shadows on a line, and each is compared with the next ones there."""
+        line = np.random.default_rng(0).normal(size=self.vectors.shape[1])
+        shadows, nearest = self.vectors @ (line / np.linalg.norm(line)), (np.inf, 0, 0)
+        order = np.argsort(shadows)
+        for ahead in range(1, self.size):
+            here, there = np.sort([order[:-ahead], order[ahead:]], axis=0)
+            least = float(np.abs(shadows[there] - shadows[here]).min()) - SHADOW_ERROR
+            if nearest[0] <= least or (ahead > AHEAD and least > FAR):
+                return min(nearest, (least, 0, 0))
+            k = int((angles := self.pairs(here, there)).argmin())
+            nearest = min(nearest, (float(angles[k]), int(here[k]), int(there[k])))
+        return nearest
 
 
 def _of_unit_length(vectors: FloatArray) -> bool:

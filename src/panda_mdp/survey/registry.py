@@ -1,7 +1,8 @@
 """The table of methods: what `compare`, `demo`, the paper and other surveys run, by name.
 
-A method joins with one line in `METHODS`. Most give one table; those of PAnDA give both phases,
-which serve a report as well but have no single row for a record.
+A method joins with one line in `METHODS`, and one of another package by an entry point of the group
+`panda_mdp.methods`. Most give one table; those of PAnDA give both phases, which serve a report as
+well but have no single row for a record.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import get_args
 
+from panda_mdp.base.arrays import real_numbers
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.benders import benders
@@ -33,9 +36,12 @@ from panda_mdp.panda.candidates import spread_out
 from panda_mdp.panda.coins import BernoulliAnchors, Decay
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism, Table
+from panda_mdp.table.mechanism import Mechanism, Table, audited_table
 
+GROUP = "panda_mdp.methods"
+"""Of entry points: each names a function of a `Problem`."""
 DEMO_SECONDS = 600.0
 """Far beyond what a busy machine needs: a demo that shows other rows there shows the clock."""
 PHASED_GAP = 0.02
@@ -108,6 +114,19 @@ def panda_decay(
     return PandaTable(scheme)
 
 
+def from_outside(entry: EntryPoint, problem: Problem) -> Table:
+    """What a function of another package makes of a problem, a table or a K x m array: its numbers
+    alone are taken, and audited here."""
+    made = entry.load()(problem)
+    matrix = real_numbers(made.matrix if isinstance(made, Table) else made, entry.name, MethodError)
+    if matrix.shape != problem.loss.shape:
+        raise MethodError(
+            f"{entry.name} ({entry.value}) gave {matrix.shape}; a method gives a table or an array "
+            f"of probabilities, (records, outputs) = {problem.loss.shape}"
+        )
+    return audited_table(problem, quantise(matrix), entry.name)
+
+
 def _options(time_limit: float | None) -> PandaOptions:
     return PandaOptions(gap=PHASED_GAP, time_limit=time_limit)
 
@@ -153,12 +172,20 @@ METHODS = (
 
 
 def methods() -> Mapping[str, Method]:
-    """The methods by name, in the order of `METHODS`.
+    """The methods by name, in the order of `METHODS`, then those of other packages.
 
     >>> list(methods())[:3]
     ['exponential', 'exponential_tight', 'exponential_remap']
     """
-    return MappingProxyType({method.name: method for method in METHODS})
+    found = {
+        entry.name.replace("-", "_"): Method(
+            entry.name.replace("-", "_"), entry.name, partial(from_outside, entry)
+        )
+        for entry in entry_points(group=GROUP)
+    }
+    # Nothing from outside takes a name of ours.
+    own = {method.name: method for method in METHODS}
+    return MappingProxyType(own | {name: found[name] for name in found if name not in own})
 
 
 def choose_methods(names: Iterable[str]) -> tuple[Method, ...]:
