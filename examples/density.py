@@ -6,6 +6,8 @@ Under the straight line a place in the suburbs is hidden among few people, one i
 many. Lengths that follow the density of people even that out. Prints, by decile of the people
 around a place, how often an attacker who sees a report names the place or points within 200 m of
 it, under tables of equal loss, and draws the metric that is audited, nats per km (density.png).
+Attackers who only know the city guess where most people are, whatever the metric; those who know
+the decile too show how well its places are hidden among each other.
 """
 
 from __future__ import annotations
@@ -51,9 +53,15 @@ def main(
         )
         within = f"located within {1000 * RADIUS_KM:.0f} m"
         for measure, near in (("the right place", away == 0), (within, away <= RADIUS_KM)):
+            parts = [np.flatnonzero(decile == k) for k in range(10) if (decile == k).any()]
             found = guessed(table.matrix, near.astype(float))
-            rates = [float(found[decile == k].mean()) for k in range(10) if (decile == k).any()]
-            print(f"  {measure:20s} {' '.join(f'{100 * rate:4.1f}' for rate in rates)}")
+            for knows, rates in (
+                ("city", [float(found[part].mean()) for part in parts]),
+                ("decile", [known_to_be_in(part, table.matrix, near) for part in parts]),
+            ):
+                listed = " ".join(f"{100 * rate:4.1f}" for rate in rates)
+                ratio = f"{max(rates) / min(rates):.1f}" if min(rates) > 0 else "no end"
+                print(f"  {measure:20s} knowing the {knows:6s} {listed}  ratio {ratio}")
     return plot.save_figure(draw(dense, straight), out / "density.png")
 
 
@@ -74,6 +82,14 @@ def guessed(matrix: FloatArray, near: FloatArray) -> FloatArray:
     """For each record how often the best guess, a record, is near it: `near` is 1 where it is."""
     guess = (near @ matrix).argmax(axis=0)
     return np.asarray((matrix * near[:, guess]).sum(axis=1))
+
+
+def known_to_be_in(
+    part: npt.NDArray[np.int64], matrix: FloatArray, near: npt.NDArray[np.bool_]
+) -> float:
+    """How often the best guess of somebody who knows that the record is one of `part` is near."""
+    found = near[:, part].astype(float) @ matrix[part]
+    return float(found.max(axis=0).sum() / len(part))
 
 
 def draw(dense: pm.Domain, straight: pm.Domain) -> Figure:

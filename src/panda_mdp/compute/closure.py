@@ -12,6 +12,7 @@ with what all share breaks no constraint that s z keeps.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -324,17 +325,15 @@ class Closure:
                 np.add(sources.margin, np.log(factors[position]), out=sources.margin)
                 sources.length[sources.margin < 0] = -1
 
-    def centre(
+    def lowered(
         self,
         z: FloatArray,
         epsilon: float,
-        nats: float = np.inf,
         active: BoolArray | None = None,
+        nats: float = np.inf,
     ) -> FloatArray:
-        """The table half way, in logarithms, between the least log-Lipschitz one above z and the
-        greatest one below: log-Lipschitz too (rows unscaled). Rows that are not `active` stay."""
-        above, below = (self.close(side, epsilon, active, nats) for side in (z, 1 / z))
-        return np.sqrt(above / below)
+        """`close` from below: the greatest table below z whose columns are log-Lipschitz."""
+        return 1 / self.close(1 / z, epsilon, active, nats)
 
     def centred_rounds(
         self,
@@ -343,20 +342,20 @@ class Closure:
         nats: float = np.inf,
         sums: FloatArray | None = None,
     ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """As `rounds`, closing from both sides.
+        """As `rounds`, closing from below and from above in turn.
 
-        What is added to a row is taken from others, so rows whose neighbours force their sums above
-        1, where `rounds` goes in circles, come to rest. Only for tables that are nearly closed:
-        tiny entries that are not would pull all others down. Only rows whose sums do not agree with
-        those of near ones are closed again, with those around them: of a table that was closed and
-        divided by `sums` all others keep epsilon as they are. Without `sums` all rows are closed
-        at first.
+        What one side adds to a row the other takes from those that force it, so rows whose
+        neighbours force their sums above 1, where `rounds` goes in circles, come to rest. Only for
+        tables that are nearly closed: tiny entries that are not would pull all others down. Only
+        rows whose sums do not agree with those of near ones are closed again, with those around
+        them: of a table that was closed and divided by `sums` all others keep epsilon as they are.
+        Without `sums` all rows are closed at first.
         """
-        while True:
+        for side in itertools.cycle((self.lowered, self.close)):
             active = None
             if sums is not None:
                 active = self._around(self._excesses(sums) > AGREED * epsilon)
-            z, sums, _ = self.scaled(self.centre(z, epsilon, nats, active), active)
+            z, sums, _ = self.scaled(side(z, epsilon, active, nats), active)
             yield z, sums
 
     def _around(self, chosen: BoolArray) -> BoolArray:

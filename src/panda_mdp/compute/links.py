@@ -8,8 +8,6 @@ is compared with. It costs edges times outputs whenever rows are raised, which i
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -69,20 +67,9 @@ class LinkClosure(Closure):
         raise_along(whole, self._whole, epsilon)
         return np.ascontiguousarray(whole.T > 1)
 
-    def centred_rounds(
-        self,
-        z: FloatArray,
-        epsilon: float,
-        nats: float = np.inf,
-        sums: FloatArray | None = None,
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """All rows closed from below, then from above, in turn: what one side forces a row to, the
-        other leaves to its neighbours. Each costs half of what both at once do, and less is left
-        after it."""
-        for below in itertools.cycle((True, False)):
-            closed = 1 / self.close(1 / z, epsilon) if below else self.close(z, epsilon)
-            z, sums, _ = self.scaled(closed)
-            yield z, sums
+    def _around(self, chosen: BoolArray) -> BoolArray:
+        # All: it costs next to nothing, and a few alone are held where they are by the others.
+        return np.ones_like(chosen)
 
     def _excesses(self, sums: FloatArray) -> FloatArray:
         links, logs = self._whole, np.log(sums)

@@ -8,6 +8,7 @@ nothing, and no object grows with the square of the records.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -333,13 +334,9 @@ class JaxClosure(Closure):
                 active = sums > 1 + SETTLED
             yield z, sums
 
-    def centre(self, z: Array, epsilon: float, nats: float = np.inf, active: Any = None) -> Array:
-        """`Closure.centre` in blocks: for rows that records next to them hold above 1."""
+    def lowered(self, z: Array, epsilon: float, active: Any = None, nats: float = np.inf) -> Array:
         with precise():
-            inverse = 1 / z
-        above, below = (self.close(side, epsilon, active, nats) for side in (z, inverse))
-        with precise():
-            return jnp.sqrt(above / below)
+            return super().lowered(z, epsilon, active, nats)
 
     def centred_rounds(
         self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
@@ -348,8 +345,8 @@ class JaxClosure(Closure):
         rows."""
         if self.cut.blocks.floors is None:
             yield from self._lent_rounds(z, epsilon, nats, centred=True, sums=sums)
-        while True:
-            z, sums, _ = self.scaled(self.centre(z, epsilon, nats))
+        for side in itertools.cycle((self.lowered, self.close)):
+            z, sums, _ = self.scaled(side(z, epsilon, None, nats))
             yield z, sums
 
     def _lent_rounds(
