@@ -17,7 +17,7 @@ import numpy as np
 import panda_mdp as pm
 from panda_mdp import plot
 from panda_mdp.city.maps import read_map
-from panda_mdp.city.statistics import city_statistics
+from panda_mdp.city.statistics import WORDS, city_statistics
 
 
 def main(out: Path = Path("out/examples"), source: str = "", records: int = 1500) -> Path:
@@ -26,8 +26,9 @@ def main(out: Path = Path("out/examples"), source: str = "", records: int = 1500
         report = read_map(path)
     for line in report.lines():
         print(line)
-    for name, value in city_statistics(report.city).rows():
-        print(f"  {name:34s} {value}")
+    measured = city_statistics(report.city)
+    for name, words in WORDS.items():
+        print(f"  {name:34s} {words.format(**measured)}")
 
     city = report.city
     domain = city.domain(records=min(records, city.nodes // 2), seed=0)

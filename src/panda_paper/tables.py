@@ -12,7 +12,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.packages import need
 from panda_mdp.base.text import plain
 from panda_mdp.plot.style import save_figure
 from panda_paper.cell import Setting, paper_row
 from panda_paper.figures import DRAWINGS, unfinished
 from panda_paper.items import Item
-from panda_paper.panels import Words, fill
 from panda_paper.paper import PaperValue, paper_value, readme_value
 from panda_paper.results import Row, Rows
 from panda_paper.series import deviation
@@ -37,29 +37,19 @@ Entry = dict[str, Any]
 `status` says how many repeats ended how, `mean_...` are means of the other values; None where there
 is nothing to tell.
 """
-COLUMNS: Mapping[str, Words] = {
-    "method": "{method}",
-    "K": "{records:,}",
-    "repeats": "{repeats}",
-    "ours": "{ours}",
-    "paper": "{paper}",
-    "difference": "{difference:+.4g}",
-    "inside": "{inside}",
-    "README": "{readme:g}",
-    "seconds": "{seconds:.3g}",
-    "certified gap": "{certified_gap:.2%}",
-    "claimed ε": "{claimed_epsilon:.3g}",
-    "audited ε": "{audited}",
-    "remarks": (
-        "; {endings}",
-        "; {mean_violated_pairs:.2%} of pairs violated",
-        "; over true records {mean_true_loss_m:.4g} m",
-        "; LP alone {mean_lp_seconds:.2g} s",
-        "; download {mean_download:.0%}",
-        "; {note}",
-    ),
-}
-"""A table for people; what is unknown is left out."""
+
+
+def render(template: str, **facts: Any) -> str:
+    """A page or a table for people: a template of this package with facts; in pages everything but
+    our own pictures is escaped."""
+    jinja2 = need("jinja2", "a table or a report", "paper")
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("panda_paper", ""),
+        autoescape=template.endswith(".html"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return str(made.get_template(template).render(facts))
 
 
 def summarise(item: Item, rows: Iterable[Row], city: str) -> list[Entry]:
@@ -148,31 +138,8 @@ def comparison(entries: Sequence[Entry]) -> str:
 def markdown(item: Item, entries: Sequence[Entry], study: Study) -> str:
     """The table and a summary of how it compares."""
     priors = sorted({study.prior_source(setting.prior) for setting in item.settings})
-    where = "SYNTHETIC city, not comparable with the paper" if study.synthetic else study.title
-    lines = (COLUMNS, ("---",) * len(COLUMNS), *map(_cells, entries))
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---")
-    return (
-        f"## {item.name}: {item.title}\n\n"
-        f"City: {where} ({study.city.nodes:,} nodes). Prior: {'; '.join(priors)}. "
-        "Mean ± 1.96 standard deviations over the repeats (a single value where there is one).\n\n"
-        f"{table}\n{comparison(entries)}\n"
-    )
-
-
-def _cells(entry: Entry) -> list[str]:
-    """A line of the table for people."""
-    known = {name: value for name, value in entry.items() if value not in (None, "")}
-    known["ours"] = fill("{mean:.4g}", known) or ending(entry)
-    if entry["spread_1.96_std"] is not None:
-        known["ours"] += f" ± {entry['spread_1.96_std']:.3g}"
-    if entry["inside_paper_interval"] is not None:
-        missed = "no, intervals overlap" if entry["intervals_overlap"] else "no"
-        known["inside"] = "yes" if entry["inside_paper_interval"] else missed
-    audited = fill("{audited_epsilon:.5g}", known).replace("inf", "∞")
-    known["audited"] = f"**{audited}**" if audited and not entry["audit_holds"] else audited
-    if ";" in entry["status"]:
-        known["endings"] = entry["status"].replace(";", ",")
-    return [fill(words, known).replace("|", "/") for words in COLUMNS.values()]
+    shown = {"item": item, "entries": entries, "study": study, "priors": priors}
+    return render("table.md", ending=ending, comparison=comparison, **shown)
 
 
 def write_item(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:

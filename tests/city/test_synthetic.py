@@ -41,12 +41,12 @@ def test_planar_connected_and_exactly_as_large(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_figures_are_those_of_a_city(seed: int) -> None:
     measured = city_statistics(synthetic_city(5000, seed=seed), sources=10)
-    one, two, three, four = measured.degree_shares
+    one, two, three, four = measured["degree_shares"]
     assert 0.15 < one < 0.19 and two < 0.06 and 0.6 < three < 0.7 and 0.1 < four < 0.2
-    assert 1.2 < measured.detour < 1.5
-    assert 60 < measured.median_length_m < 120
-    assert 150 < measured.long_length_m < 350
-    assert 0.4 < measured.gini < 0.7
+    assert 1.2 < measured["detour"] < 1.5
+    assert 60 < measured["median_length_m"] < 120
+    assert 150 < measured["long_length_m"] < 350
+    assert 0.4 < measured["gini"] < 0.7
 
 
 def test_same_seed_same_city() -> None:

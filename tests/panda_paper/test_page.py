@@ -15,7 +15,7 @@ from panda_mdp.survey.bench import Outcome
 from panda_paper.cell import Cell, Setting
 from panda_paper.claims import CLAIMS
 from panda_paper.items import FIGURES
-from panda_paper.page import caveats, report_html, write_report
+from panda_paper.page import report_html, write_report
 from panda_paper.results import CityResults, Row, Rows, load_results
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -104,8 +104,8 @@ def test_the_top_says_how_many_draws_each_table_rests_on(tmp_path: Path) -> None
         for repeat in range(repeats)
     ]
     rows = Rows(Row(cell, Outcome({"loss_m": 1.0}), None, "", "") for cell in cells)
-    (line,) = caveats(CityResults(tmp_path, {}, {}, rows))
-    assert "Tables 2 and 4: 3; optimal 2, ball 1. Tables 3 and 5: 2. Figures" in line
+    page = report_html([CityResults(tmp_path, {}, {}, rows)])
+    assert "Tables 2 and 4: 3; optimal 2, ball 1. Tables 3 and 5: 2. Figures" in page
 
 
 def test_names_are_escaped(toy_figures: Any) -> None:

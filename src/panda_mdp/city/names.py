@@ -7,7 +7,6 @@ of its longest piece; longer streets come first.
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,9 +18,12 @@ import numpy as np
 
 from panda_mdp.city.graphml import graph_elements
 from panda_mdp.city.layers import OSM, read_layers
+from panda_mdp.city.places import read_columns, read_points
 from panda_mdp.city.roads import first_of
 from panda_mdp.errors import FileFormatError
 from panda_mdp.space.metrics import haversine_km
+
+Kind = Literal["street", "landmark"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class PlaceName:
     name: str
     lat: float
     lon: float
-    kind: Literal["street", "landmark"]
+    kind: Kind
 
 
 Piece = tuple[str, float, float, float]
@@ -70,19 +72,16 @@ def _longest_first(pieces: Iterable[Piece]) -> list[PlaceName]:
 
 
 def _read_csv(path: Path) -> list[PlaceName]:
-    places = []
-    with path.open(newline="", encoding="utf-8") as stream:
-        for number, row in enumerate(csv.DictReader(stream), start=2):
-            try:
-                name, lat, lon = row["name"].strip(), float(row["lat"]), float(row["lon"])
-            except (KeyError, ValueError, AttributeError, TypeError):
-                raise FileFormatError(
-                    f"{path.name}: line {number} has no name, lat and lon; give these columns"
-                ) from None
-            landmark = (row.get("kind") or "").strip() == "landmark"
-            if name:
-                places.append(PlaceName(name, lat, lon, "landmark" if landmark else "street"))
-    return places
+    columns = read_columns(path)
+    if not {"name", "lat", "lon"} <= columns.keys():
+        raise FileFormatError(f"{path.name} needs the columns name, lat and lon")
+    lon, lat = read_points(columns, path.name)
+    kinds: list[Kind] = [
+        "landmark" if kind.strip() == "landmark" else "street"
+        for kind in columns.get("kind", [""] * len(lat))
+    ]
+    rows = zip(columns["name"], lat.tolist(), lon.tolist(), kinds, strict=True)
+    return [PlaceName(name.strip(), *row) for name, *row in rows if name.strip()]
 
 
 def _graphml_pieces(path: Path) -> Iterable[Piece]:

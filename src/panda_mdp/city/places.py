@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import distinct_places
 from panda_mdp.city.layers import Frame, Shapes, find_name, read_layers, shape_kind, system_of
@@ -65,7 +66,7 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
         if table.geometry.isna().any():
             raise FileFormatError(f"{title} has rows without a shape; leave them out")
     if shapes is None:
-        x, y = _points(columns, title)
+        x, y = read_points(columns, title)
     else:
         shapely = need("shapely", "reading shapes", "geo")
         x, y = shapely.get_coordinates(shapely.point_on_surface(shapes)).T
@@ -85,16 +86,22 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
 
 def _read(path: Path) -> Frame | dict[str, list[str]]:
     if path.suffix.lower() == ".csv":
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        return {key: [row[key] for row in rows] for key in (rows[0] if rows else {})}
+        return read_columns(path)
     for layer in read_layers(path):
         if shape_kind(layer) in ("point", "polygon"):
             return layer
     raise FileFormatError(f"{path.name} has no layer of points or polygons")
 
 
-def _points(columns: dict[str, Any], title: str) -> Any:
+def read_columns(path: Path) -> dict[str, list[str]]:
+    """The columns of a `.csv` by name; of rows that are too short the rest is empty."""
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream, restval=""))
+    return {key: [row[key] for row in rows] for key in (rows[0] if rows else {})}
+
+
+def read_points(columns: dict[str, Any], title: str) -> FloatArray:
+    """Longitudes and latitudes among columns, (2, n)."""
     found = [find_name(columns, *COLUMNS[kind]) for kind in ("lon", "lat")]
     if None in found:
         raise FileFormatError(
@@ -103,7 +110,9 @@ def _points(columns: dict[str, Any], title: str) -> Any:
     try:
         return np.array([columns[name] for name in found], dtype=np.float64)
     except ValueError as error:
-        raise FileFormatError(f"{title} has latitudes or longitudes that are no numbers") from error
+        raise FileFormatError(
+            f"{title} has latitudes or longitudes that are no numbers ({error}); correct them"
+        ) from error
 
 
 def _cells(ids: Sequence[Any]) -> Shapes:

@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from panda_mdp.city.maps import MapOptions, fetch_place, read_map
-from panda_mdp.city.statistics import city_statistics
+from panda_mdp.city.maps import fetch_place, read_map
+from panda_mdp.city.network import MapOptions, Traveller
+from panda_mdp.city.statistics import WORDS, city_statistics
 from panda_mdp.cli.frame import working, write_json
-from panda_mdp.cli.options import Json, MaybeFile, Picture, Target, described, require
-from panda_mdp.cli.printing import show
+from panda_mdp.cli.options import Json, MaybeFile, MaybeText, Picture, Target, described, require
+from panda_mdp.cli.printing import show, tell
 
 city_app = typer.Typer(
     help="Road maps: import them, describe them, draw them.", rich_markup_mode=None
 )
 
 
-class Traveller(StrEnum):
-    """Whose roads are taken from a map."""
+def box(text: str) -> tuple[float, float, float, float]:
+    """An area from its sides."""
+    with suppress(ValueError):
+        south, west, north, east = map(float, text.split(","))
+        return south, west, north, east
+    raise typer.BadParameter(f"{text!r} is not south,west,north,east in degrees")
 
-    drive = "drive"
-    walk = "walk"
-    bike = "bike"
+
+@dataclass(frozen=True)
+class Taken:
+    """What is taken of a map.
+
+    Options:
+        network: Whose roads to take from the map.
+        bbox S,W,N,E: Keep this area only: south,west,north,east in degrees.
+        simplify: Contract nodes that are no junctions (by default where the file has them).
+        all_parts: Keep what is not connected to the largest part.
+        crs NAME: Reference system, where the file names none or a wrong one: EPSG:32632.
+    """
+
+    network: Traveller = "drive"
+    bbox: Annotated[Any, typer.Option(parser=box)] = None
+    simplify: Annotated[bool | None, typer.Option("--simplify/--no-simplify")] = None
+    all_parts: bool = False
+    crs: MaybeText = None
 
 
 @city_app.command("import")
 @described
 def import_city(
     out: Target,
+    taken: Taken,
     file: MaybeFile = None,
-    place: str | None = None,
-    network: Traveller = Traveller.drive,
-    bbox: str | None = None,
-    simplify: Annotated[bool | None, typer.Option("--simplify/--no-simplify")] = None,
-    all_parts: bool = False,
-    crs: str | None = None,
+    place: MaybeText = None,
     json: Json = None,
 ) -> None:
     """Import a road map and save it as a city, simplified to junctions.
@@ -49,22 +65,11 @@ def import_city(
         out FILE: Target, .npz or .graphml.
         file FILE: A map: .osm.pbf, .osm, .graphml, .gpkg, .shp, .geojson, .parquet, .npz.
         place NAME: Download a place by name instead (needs osmnx).
-        network: Whose roads to take from the map.
-        bbox S,W,N,E: Keep this area only: south,west,north,east in degrees.
-        simplify: Contract nodes that are no junctions (by default where the file has them).
-        all_parts: Keep what is not connected to the largest part.
-        crs NAME: Reference system, where the file names none or a wrong one: EPSG:32632.
     """
     require((file is None) != (place is None), "give either a FILE or --place NAME")
     known = out.suffix in (".npz", ".graphml")
     require(known, f"{out.name} ends in neither .npz nor .graphml", "--out")
-    options = MapOptions(
-        network=network.value,
-        bbox=_box(bbox),
-        simplify=simplify,
-        largest=not all_parts,
-        crs=crs,
-    )
+    options = MapOptions(taken.network, taken.bbox, taken.simplify, not taken.all_parts, taken.crs)
     with working("reading the map"):
         report = fetch_place(str(place), options) if file is None else read_map(file, options)
         report.city.save(out)
@@ -86,7 +91,7 @@ def city_info(city: Path, draw: Picture = None, json: Json = None) -> None:
     with working("measuring the city"):
         roads = read_map(city).city
         measured = city_statistics(roads)
-    show(str(city), list(measured.rows()), json, measured)
+    show(str(city), tell(WORDS, **measured), json, measured)
     if draw is not None:
         from panda_mdp.plot import draw_city, save_figure, write_map
 
@@ -96,14 +101,3 @@ def city_info(city: Path, draw: Picture = None, json: Json = None) -> None:
             else:
                 save_figure(draw_city(roads), draw)
         typer.echo(f"drawn to {draw}")
-
-
-def _box(text: str | None) -> tuple[float, float, float, float] | None:
-    if text is None:
-        return None
-    with suppress(ValueError):
-        south, west, north, east = map(float, text.split(","))
-        return south, west, north, east
-    raise typer.BadParameter(
-        f"{text!r} is not south,west,north,east in degrees", param_hint="--bbox"
-    )

@@ -32,9 +32,10 @@ from panda_mdp.cli.printing import show, tell
 from panda_mdp.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from panda_mdp.protocol import Client, Plan, Record
+    from panda_mdp.protocol import Allowance, Client, Plan, Record
 
 TOKEN = "PANDA_MDP_TOKEN"  # noqa: S105
+LIMITED = ("epsilon", "period_epsilon", "delta", "reports", "snap_km")
 HOME = Path("~/.local/share/panda-mdp")
 
 LIMITS = {
@@ -116,20 +117,9 @@ class Server(Address):
         return Made(self.url, token, self.folder, allow_plain_http=self.plain_http)
 
 
-@client_app.command("init")
-@described
-def init(
-    epsilon: NonNegative,
-    period_epsilon: NonNegative,
-    delta: Share = 0.0,
-    period_delta: Share = None,
-    reports: FromOne = None,
-    period: Period = 24.0,
-    snap_km: NonNegative = 10.0,
-    fresh: bool = False,
-    folder: Folder = HOME,
-) -> None:
-    """Make a ledger with limits, or change the limits of the one that is there.
+@dataclass(frozen=True)
+class Limits:
+    """What reports may cost.
 
     Options:
         epsilon NUMBER: Most that one report may cost, per km.
@@ -140,26 +130,43 @@ def init(
         snap_km KM: Farthest that a point of a deployment's area is from a record.
         fresh: Draw and pay for every report, also of the same place: hides when it changes.
     """
-    from panda_mdp.protocol import Allowance, Ledger
+
+    epsilon: NonNegative
+    period_epsilon: NonNegative
+    delta: Annotated[float, typer.Option(min=0, max=1)] = 0.0
+    period_delta: Share = None
+    reports: FromOne = None
+    period: Period = 24.0
+    snap_km: NonNegative = 10.0
+    fresh: bool = False
+
+    @property
+    def allowance(self) -> Allowance:
+        """As the ledger keeps them."""
+        from panda_mdp.protocol import Allowance
+
+        same = {name: vars(self)[name] for name in LIMITED}
+        return Allowance(
+            **same,
+            period_delta=self.delta if self.period_delta is None else self.period_delta,
+            period_s=round(3600 * self.period),
+            repeats="fresh" if self.fresh else "same",
+        )
+
+
+@client_app.command("init")
+@described
+def init(limits: Limits, folder: Folder = HOME) -> None:
+    """Make a ledger with limits, or change the limits of the one that is there."""
+    from panda_mdp.protocol import Ledger
     from panda_mdp.protocol.ledger.ledger import KEY
 
-    one_delta = delta or 0.0
-    limits = Allowance(
-        epsilon=epsilon,
-        period_epsilon=period_epsilon,
-        delta=one_delta,
-        period_delta=one_delta if period_delta is None else period_delta,
-        reports=reports,
-        period_s=round(3600 * period),
-        snap_km=snap_km,
-        repeats="fresh" if fresh else "same",
-    )
-    place = folder.expanduser()
+    allowance, place = limits.allowance, folder.expanduser()
     if (place / KEY).exists():
-        Ledger.open(place).change_allowance(limits)
+        Ledger.open(place).change_allowance(allowance)
         typer.echo(f"limits changed in {place}")
         return
-    Ledger.open(place, limits)
+    Ledger.open(place, allowance)
     typer.echo(f"ledger made in {place}; its key file is as secret as your places")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,8 @@ from panda_mdp.base.atomic import atomic_file
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 from panda_mdp.cli.options import (
     Json,
+    MaybePath,
+    MaybeText,
     NewFile,
     Picture,
     SnapLimit,
@@ -20,6 +23,9 @@ from panda_mdp.cli.options import (
     described,
     require,
 )
+
+if TYPE_CHECKING:
+    from panda_mdp.city.places import Places
 
 LISTED = 30
 NOTES = (
@@ -30,17 +36,52 @@ NOTES = (
 Html = Annotated[Path | None, typer.Option(metavar="FILE", callback=check_target)]
 
 
+@dataclass(frozen=True)
+class Outlines:
+    """Zones.
+
+    Options:
+        zones FILE: Outlines of zones (GeoJSON, GeoPackage, shapefile); else cells of near records.
+        zone_name COLUMN: Column with the zones' names.
+        crs NAME: Reference system of the zones, where their file names none.
+        by COLUMN: Take each value of this column for itself, such as an hour.
+    """
+
+    zones: MaybePath = None
+    zone_name: MaybeText = None
+    crs: MaybeText = None
+    by: MaybeText = None
+
+    def load(self) -> Places | None:
+        """The zones, where a file has them."""
+        from panda_mdp.city.places import load_places
+
+        if self.zones is None:
+            return None
+        return load_places(self.zones, name=self.zone_name, crs=self.crs)
+
+
+@dataclass(frozen=True)
+class Reported:
+    """Columns of reports.
+
+    Options:
+        columns NAMES: Columns of the reports: latitude,longitude, or one of labels.
+        start NAMES: Columns of where trips start; with --end, flows are estimated.
+        end NAMES: Columns of where trips end.
+    """
+
+    columns: MaybeText = None
+    start: MaybeText = None
+    end: MaybeText = None
+
+
 @described
 def estimate(
     table: Path,
     reports: Path,
-    zones: Path | None = None,
-    zone_name: str | None = None,
-    crs: str | None = None,
-    by: str | None = None,
-    columns: str | None = None,
-    start: str | None = None,
-    end: str | None = None,
+    outlines: Outlines,
+    reported: Reported,
     out: NewFile = None,
     map: Picture = None,
     html: Html = None,
@@ -54,33 +95,25 @@ def estimate(
     Options:
         table TABLE: The mechanism that the reports were drawn from (.pmdp).
         reports FILE: Reports, as perturb writes them: .csv, .tsv, .ndjson, .parquet.
-        zones FILE: Outlines of zones (GeoJSON, GeoPackage, shapefile); else cells of near records.
-        zone_name COLUMN: Column with the zones' names.
-        crs NAME: Reference system of the zones, where their file names none.
-        by COLUMN: Estimate each value of this column for itself, such as an hour.
-        columns NAMES: Columns of the reports: latitude,longitude, or one of labels.
-        start NAMES: Columns of where trips start; with --end, flows are estimated.
-        end NAMES: Columns of where trips end.
         out FILE: Also write the numbers as CSV.
         map FILE: Also draw the shares as a map (.png, .svg, .pdf).
         html FILE: Also write one page with tables and pictures.
     """
-    from panda_mdp.city.places import load_places
     from panda_mdp.frames.estimate import estimate as estimate_shares
     from panda_mdp.frames.estimate import estimate_flows
     from panda_mdp.panda.file import load
 
+    start, end, by = reported.start, reported.end, outlines.by
     require((start is None) == (end is None), "--start and --end go together", "--start")
     require(start is None or (by is None and map is None), "flows have no --by and no --map")
-    release = load(table)
-    places = None if zones is None else load_places(zones, name=zone_name, crs=crs)
+    release, places = load(table), outlines.load()
     with working("estimating"):
         if start is not None and end is not None:
             found: Any = estimate_flows(
                 reports, release, places, start=_columns(start), end=_columns(end)
             )
         else:
-            named = None if columns is None else _columns(columns)
+            named = None if reported.columns is None else _columns(reported.columns)
             found = estimate_shares(reports, release, places, columns=named, by=by)
     rows = list(found.rows())
     _show(repr(release), rows, NOTES)
@@ -96,17 +129,28 @@ def estimate(
     write_json(json, rows)
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Columns of places and of their reports.
+
+    Options:
+        place NAMES: Columns of a true place: latitude,longitude (the default), or one of records;
+            twice for trips.
+        reported NAMES: Columns of its reports, as often; by default those that perturb writes.
+    """
+
+    place: list[str] | None = None
+    reported: list[str] | None = None
+    snap_limit: SnapLimit = 0.5
+
+
 @described
 def quality(
     table: Path,
     before: Path,
     after: Path,
-    place: list[str] | None = None,
-    reported: list[str] | None = None,
-    zones: Path | None = None,
-    zone_name: str | None = None,
-    by: str | None = None,
-    snap_limit: SnapLimit = 0.5,
+    outlines: Outlines,
+    compared: Compared,
     html: Html = None,
     json: Json = None,
 ) -> None:
@@ -119,27 +163,26 @@ def quality(
         table TABLE: The mechanism that the reports were drawn from (.pmdp).
         before FILE: The data: .csv, .tsv, .ndjson, .parquet.
         after FILE: Its reports, as perturb writes them.
-        place NAMES: Columns of a true place: latitude,longitude (the default), or one of records;
-            twice for trips.
-        reported NAMES: Columns of its reports, as often; by default those that perturb writes.
-        zones FILE: Outlines of zones (GeoJSON, GeoPackage, shapefile); else cells of near records.
-        zone_name COLUMN: Column with the zones' names.
-        by COLUMN: Compare each value of this column for itself, such as an hour.
         html FILE: Also write one page with tables and pictures.
     """
-    from panda_mdp.city.places import load_places
     from panda_mdp.frames.estimate import quality as compare
     from panda_mdp.panda.file import load
 
-    release = load(table)
-    places = None if zones is None else load_places(zones, name=zone_name)
-    true = [_columns(text) for text in place or ["lat,lon"]]
-    named: list[Any] = [_columns(text) for text in reported or []] or [
+    release, places = load(table), outlines.load()
+    true = [_columns(text) for text in compared.place or ["lat,lon"]]
+    named: list[Any] = [_columns(text) for text in compared.reported or []] or [
         tuple(f"reported_{name}" for name in pair) if len(true) == 2 else None for pair in true
     ]
     with working("comparing"):
         found = compare(
-            before, after, release, places, true=true, reported=named, by=by, limit=snap_limit
+            before,
+            after,
+            release,
+            places,
+            true=true,
+            reported=named,
+            by=outlines.by,
+            limit=compared.snap_limit,
         )
     rows, measures = list(found.rows()), found.measures()
     told = [f"{name}: {value:.4g}" for name, value in measures.items()]

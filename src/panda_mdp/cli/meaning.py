@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 import typer
 
@@ -11,6 +12,7 @@ from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
     CityFile,
     Json,
+    Number,
     Picture,
     Seed,
     SnapLimit,
@@ -107,13 +109,27 @@ def attack(file: TableFile, radius: list[float] | None = None, json: Json = None
     show(f"Attack on {file} ({seen.method})", rows, json, seen.numbers())
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What an epsilon is chosen by.
+
+    Options:
+        within KM: With --odds: places within this distance.
+        odds NUMBER: Odds of at most so many to 1.
+        loss KM: A displacement that is acceptable.
+        error KM: How far off the best attacker should be.
+    """
+
+    within: Number = None
+    odds: Number = None
+    loss: Number = None
+    error: Number = None
+
+
 @described
 def epsilon(
     city: CityFile,
-    within: float | None = None,
-    odds: float | None = None,
-    loss: float | None = None,
-    error: float | None = None,
+    wanted: Wanted,
     records: int = 400,
     outputs: int = 60,
     seed: Seed = 0,
@@ -122,10 +138,6 @@ def epsilon(
     """Choose epsilon from odds within a distance, from a loss, or from an attacker's error.
 
     Options:
-        within KM: With --odds: places within this distance.
-        odds NUMBER: Odds of at most so many to 1.
-        loss KM: A displacement that is acceptable.
-        error KM: How far off the best attacker should be.
         records COUNT: Records drawn from the city.
         outputs COUNT: Outputs among the records.
     """
@@ -135,10 +147,7 @@ def epsilon(
     with working("solving at several epsilons"):
         choice = choose_epsilon(
             find_city(city, records, seed),
-            within=within,
-            odds=odds,
-            loss=loss,
-            error=error,
+            **vars(wanted),
             records=records,
             outputs=outputs,
             seed=seed,

@@ -59,6 +59,7 @@ class Choice:
         alpha NUMBER: With --decay: alpha of Table 1.
         rate NUMBER: With --decay: lambda of Table 1.
         radius KM: With --decay: gamma, beyond which all are selected alike.
+        budgets NAME: By the 'certificate', or the paper's 'margin'.
     """
 
     delta: Annotated[float, typer.Option(parser=probability)] = 1e-2
@@ -69,6 +70,7 @@ class Choice:
     alpha: Number = None
     rate: Number = None
     radius: Number = None
+    budgets: str = "certificate"
 
     def __post_init__(self) -> None:
         given = [f"--{name}" for name in ("centre", "candidates", "decay") if told(self, name)]
@@ -96,7 +98,6 @@ def panda(
     city: CityFile,
     choice: Choice,
     drawn: Drawn = PAPERS,
-    budgets: str = "certificate",
     study: bool = False,
     prior: MaybePath = None,
     users: Annotated[int, typer.Option(min=1)] = 20,
@@ -113,7 +114,6 @@ def panda(
     nobody's, and their reports are not for release.
 
     Options:
-        budgets NAME: By the 'certificate', or the paper's 'margin'.
         study: Run what does not fit, without a guarantee.
         prior FILE: A prior that `panda-mdp prior` made.
         users COUNT: Simulated users.
@@ -152,7 +152,9 @@ def panda(
     else:
         selection = choice.selection(problem)
     people = np.random.default_rng(drawn.seed).choice(problem.size, users)
-    options = PandaOptions(budgets=cast("Budgets", budgets), gap=0.02, time_limit=limit or None)
+    options = PandaOptions(
+        budgets=cast("Budgets", choice.budgets), gap=0.02, time_limit=limit or None
+    )
     asked: Any = (problem, people, selection, delta, options)
     if study:
         with working("running both phases"):

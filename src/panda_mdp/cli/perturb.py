@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -18,7 +19,11 @@ from panda_mdp.cli.frame import check_target, progress_console, write_json
 from panda_mdp.cli.options import (
     Json,
     MaybeFile,
+    MaybePath,
+    MaybeText,
     NewFile,
+    Number,
+    Promise,
     SnapLimit,
     comma_separated,
     described,
@@ -38,30 +43,83 @@ PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 """A place that somebody types as an argument must reach our refusal, which does not repeat it."""
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A file of rows, and what becomes of it.
+
+    Options:
+        rows FILE: Rows: .csv, .tsv (.gz), .ndjson, .parquet; else standard input.
+        out FILE: Target for the rows.
+        place LAT,LON: Columns of a place, once for each end of a trip; all are accounted together.
+        column NAME=WAY: What becomes of another column: keep, drop, hour, day, week, month, or a
+            number to round to. A file is not written before each that looks like coordinates, a
+            time, an id or a length is spoken of.
+        recipe FILE: Places, person, period and columns from a recipe (TOML).
+        statement FILE: Also write one page of what was done and what it costs (Markdown).
+    """
+
+    rows: MaybeFile = None
+    out: NewFile = None
+    place: list[str] | None = None
+    column: list[str] | None = None
+    recipe: MaybePath = None
+    statement: NewStatement = None
+
+    def pairs(self, written: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+        """The columns of places, as named here or else in a recipe."""
+        named = [comma_separated(text) for text in self.place or []] or written.get("places", [])
+        two = all(len(pair) == 2 for pair in named)
+        require(two, "a place is two columns: latitude,longitude", "--place")
+        return tuple((str(north), str(east)) for north, east in named)
+
+
+@dataclass(frozen=True)
+class Named:
+    """Columns by what they hold.
+
+    Options:
+        lat COLUMN: Column of latitudes.
+        lon COLUMN: Column of longitudes.
+        record COLUMN: Column of records' indices instead.
+        person COLUMN: Column that names the person.
+        time COLUMN: Column of times.
+        period WORD: hour, day, week or month of --time; else a column.
+        keep: Keep the true columns beside the reports.
+    """
+
+    lat: str = "lat"
+    lon: str = "lon"
+    record: MaybeText = None
+    person: MaybeText = None
+    time: MaybeText = None
+    period: MaybeText = None
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How reports are drawn.
+
+    Options:
+        outside: What becomes of rows that are not covered.
+        key FILE: Repeat draws by this key (panda-mdp key).
+        budget NUMBER: The most epsilon of a person in a period.
+    """
+
+    snap_limit: SnapLimit = 0.5
+    outside: Uncovered = "refuse"
+    key: MaybePath = None
+    budget: Number = None
+
+
 @described
 def perturb(
     context: typer.Context,
     table: Path,
-    rows: MaybeFile = None,
-    out: NewFile = None,
-    snap_limit: SnapLimit = 0.5,
-    lat: str = "lat",
-    lon: str = "lon",
-    record: str | None = None,
-    outside: Uncovered = "refuse",
-    person: str | None = None,
-    time: str | None = None,
-    period: str | None = None,
-    key: Path | None = None,
-    budget: float | None = None,
-    keep: bool = False,
-    place: list[str] | None = None,
-    column: list[str] | None = None,
-    recipe: Path | None = None,
-    statement: NewStatement = None,
-    at_most: float | None = None,
-    unit: str | None = None,
-    identity: str | None = None,
+    file: Rows,
+    named: Named,
+    drawing: Drawing,
+    promise: Promise,
     json: Json = None,
 ) -> None:
     """Draw a report for every line of standard input, or for every row of a file.
@@ -76,31 +134,10 @@ def perturb(
 
     Options:
         table TABLE: A saved mechanism (.pmdp).
-        rows FILE: Rows: .csv, .tsv (.gz), .ndjson, .parquet; else standard input.
-        out FILE: Target for the rows.
-        lat COLUMN: Column of latitudes.
-        lon COLUMN: Column of longitudes.
-        record COLUMN: Column of records' indices instead.
-        outside: What becomes of rows that are not covered.
-        person COLUMN: Column that names the person.
-        time COLUMN: Column of times.
-        period WORD: hour, day, week or month of --time; else a column.
-        key FILE: Repeat draws by this key (panda-mdp key).
-        budget NUMBER: The most epsilon of a person in a period.
-        keep: Keep the true columns beside the reports.
-        place LAT,LON: Columns of a place, once for each end of a trip; all are accounted together.
-        column NAME=WAY: What becomes of another column: keep, drop, hour, day, week, month, or a
-            number to round to. A file is not written before each that looks like coordinates, a
-            time, an id or a length is spoken of.
-        recipe FILE: Places, person, period and columns from a recipe (TOML).
-        statement FILE: Also write one page of what was done and what it costs (Markdown).
-        at_most NUMBER: Refuse a table with a larger epsilon.
-        unit WORD: Refuse a table per another unit.
-        identity HEX: Refuse another table, problem or records.
     """
     from panda_mdp.panda.file import load
-    from panda_mdp.table.decode import Expected
 
+    rows, out = file.rows, file.out
     require(
         not context.args and (rows is None or rows.exists()),
         "what follows TABLE is no file; places are read from standard input or a file, never from "
@@ -110,9 +147,9 @@ def perturb(
         (rows is None) == (out is None),
         "FILE and --out go together; without both, lines are read from standard input",
     )
-    mechanism = load(table, expected=Expected(at_most, unit, identity))
+    mechanism = load(table, expected=promise.expected)
     if rows is None or out is None:
-        _perturb_lines(mechanism, snap_limit, json)
+        _perturb_lines(mechanism, drawing.snap_limit, json)
         return
     from panda_mdp.frames.files import perturb_file
     from panda_mdp.frames.key import DrawKey
@@ -120,31 +157,17 @@ def perturb(
     from panda_mdp.frames.recipe import Treatment, read_recipe
     from panda_mdp.frames.recipe import statement as write_statement
 
-    written = {} if recipe is None else read_recipe(recipe)
-    ways = dict(written.get("columns", {})) | dict(_way(text) for text in column or [])
-    pairs = [tuple(comma_separated(text)) for text in place or []] or written.get("places", [])
-    require(
-        all(len(pair) == 2 for pair in pairs),
-        "a place is two columns: latitude,longitude",
-        "--place",
-    )
-    columns = Columns(
-        lat,
-        lon,
-        record,
-        person or written.get("person"),
-        time or written.get("time"),
-        period or written.get("period"),
-        keep,
-        tuple((str(north), str(east)) for north, east in pairs),
-    )
+    written = {} if file.recipe is None else read_recipe(file.recipe)
+    ways = dict(written.get("columns", {})) | dict(map(_way, file.column or []))
+    told = {name: vars(named)[name] or written.get(name) for name in ("person", "time", "period")}
+    columns = Columns(**vars(named) | told, places=file.pairs(written))
     perturber = Perturber(
         mechanism,
         columns,
-        limit=float(written.get("snap_limit", snap_limit)),
-        outside=written.get("outside", outside),
-        key=None if key is None else DrawKey.load(key),
-        budget=budget if budget is not None else written.get("budget"),
+        limit=float(written.get("snap_limit", drawing.snap_limit)),
+        outside=written.get("outside", drawing.outside),
+        key=None if drawing.key is None else DrawKey.load(drawing.key),
+        budget=written.get("budget") if drawing.budget is None else drawing.budget,
     )
     treatment = Treatment(ways)
     with progress_console().status("drawing") as status:
@@ -156,9 +179,9 @@ def perturb(
             treatment=treatment,
         )
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
-    if statement is not None:
+    if file.statement is not None:
         page = write_statement(summary, columns.drawn, treatment, table.name)
-        with atomic_file(statement) as stream:
+        with atomic_file(file.statement) as stream:
             stream.write(page.encode())
 
 

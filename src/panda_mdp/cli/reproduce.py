@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +13,12 @@ import typer
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.cli.frame import INTERRUPTED, output_console, progress_console, working
-from panda_mdp.cli.options import FromOne, comma_separated, described, require
+from panda_mdp.cli.options import FromOne, MaybePath, MaybeText, comma_separated, described, require
 from panda_mdp.errors import MethodError
 
 if TYPE_CHECKING:
     from panda_mdp.city.city import City
+    from panda_paper.items import Item
     from panda_paper.results import Row
     from panda_paper.study import Study
 
@@ -24,20 +27,81 @@ SHOWN = 3
 """Failures that are printed; all are in the results."""
 
 
+@dataclass(frozen=True)
+class Where:
+    """A city and what is known of it.
+
+    Options:
+        city FILE: A road map; a synthetic city where none is given.
+        out DIR: Folder for the results.
+        traces FILE: Traces for the real prior; else counts of streets.
+        remark TEXT: On the map, for all titles; remembered in DIR/CITY.
+        toy: Toy sizes: tries everything in seconds.
+    """
+
+    city: MaybePath = None
+    out: Path = Path("results")
+    traces: MaybePath = None
+    remark: MaybeText = None
+    toy: bool = False
+
+    def study(self) -> Study:
+        """The study of the city, with its folder below `out`."""
+        from panda_mdp.city.maps import load_city
+        from panda_mdp.city.synthetic import synthetic_city
+        from panda_paper.results import STUDY, read_json
+        from panda_paper.study import Study
+
+        if self.city is None:
+            size = TOY_NODES if self.toy else SYNTHETIC_NODES
+            roads, name = synthetic_city(size, 0), "synthetic"
+        else:
+            if not self.city.exists():
+                raise FileNotFoundError(
+                    f"{self.city}: no such file; give a road map, or leave --city out"
+                )
+            roads, name = load_city(self.city), self.city.name.split(".")[0].lower()
+        visits, source = (None, "") if self.traces is None else _visits(roads, self.traces)
+        folder = self.out / (f"{name}-toy" if self.toy else name)
+        remark = self.remark
+        if remark is None:
+            remark = str(read_json(folder / STUDY).get("remark", ""))
+        return Study(roads, name, folder, self.city is None, visits, source, remark)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of the items is run.
+
+    Options:
+        repeats COUNT: Draws of each cell, instead of the item's.
+        records COUNTS: Sizes K, separated by commas.
+        methods NAMES: Methods, separated by commas.
+        slow: Also run LP, LP+BD and LP+EM, which mostly time out.
+        slow_repeats COUNT: Draws of the slow methods, with --slow.
+    """
+
+    repeats: FromOne = None
+    records: MaybeText = None
+    methods: MaybeText = None
+    slow: bool = False
+    slow_repeats: Annotated[int, typer.Option(min=1)] = 1
+
+    def of(self, items: Sequence[Item]) -> tuple[Item, ...]:
+        """Of each item."""
+        from panda_paper.items import restricted
+
+        sizes = None if self.records is None else _sizes(self.records)
+        names = None if self.methods is None else comma_separated(self.methods)
+        return restricted(items, sizes, names, self.repeats)
+
+
 @described
 def reproduce(
     what: str,
-    city: str | None = None,
-    out: Path = Path("results"),
-    repeats: FromOne = None,
-    records: str | None = None,
-    methods: str | None = None,
+    where: Where,
+    part: Part,
     time_limit: Annotated[float, typer.Option(min=0.1)] = 1800.0,
-    slow: bool = False,
-    slow_repeats: Annotated[int, typer.Option(min=1)] = 1,
-    traces: Path | None = None,
-    remark: str | None = None,
-    toy: bool = False,
     fresh: bool = False,
 ) -> None:
     """Regenerate tables and figures of the paper, its value beside ours.
@@ -50,22 +114,12 @@ def reproduce(
 
     Options:
         what WHAT: An item of the paper, several with commas, 'all', 'list' or 'report'.
-        city FILE: A road map; a synthetic city where none is given.
-        out DIR: Folder for the results.
-        repeats COUNT: Draws of each cell, instead of the item's.
-        records COUNTS: Sizes K, separated by commas.
-        methods NAMES: Methods, separated by commas.
         time_limit SECONDS: Limit of each cell; the paper has 1800.
-        slow: Also run LP, LP+BD and LP+EM, which mostly time out.
-        slow_repeats COUNT: Draws of the slow methods, with --slow.
-        traces FILE: Traces for the real prior; else counts of streets.
-        remark TEXT: On the map, for all titles; remembered in DIR/CITY.
-        toy: Toy sizes: tries everything in seconds.
         fresh: Run again what is already in the results.
     """
     from panda_mdp.cli.printing import progress
     from panda_mdp.survey.bench import Bench
-    from panda_paper.items import ITEMS, choose_items, restricted
+    from panda_paper.items import ITEMS, choose_items
     from panda_paper.page import write_report
     from panda_paper.results import CellStore
     from panda_paper.runner import CellLaboratory, run_cells, write_items
@@ -76,17 +130,15 @@ def reproduce(
             console.print(f"{item.name:14} {item.title}", soft_wrap=True)
         return
     if what == "report":
-        console.print(str(write_report(out)), soft_wrap=True)
+        console.print(str(write_report(where.out)), soft_wrap=True)
         return
-    items = [item.toy() if toy else item for item in choose_items(what)]
-    sizes = None if records is None else _sizes(records)
-    names = None if methods is None else comma_separated(methods)
-    parts = restricted(items, sizes, names, repeats)
+    items = [item.toy() if where.toy else item for item in choose_items(what)]
+    parts = part.of(items)
     with working("reading the map"):
-        study = _study(city, out, traces, remark, toy)
+        study = where.study()
     store = CellStore(study, fresh=fresh)
-    planned = (part.cells(slow_repeats=slow_repeats if slow else 0) for part in parts)
-    cells = list(dict.fromkeys(cell for several in planned for cell in several))
+    planned = (one.cells(slow_repeats=part.slow_repeats * part.slow) for one in parts)
+    cells = list(dict.fromkeys(chain.from_iterable(planned)))
     try:
         with progress(len(cells)) as show_step, Bench(CellLaboratory(study), "shared") as bench:
             rows = run_cells(cells, store, bench, time_limit, show_step)
@@ -105,32 +157,6 @@ def tell_failures(rows: Sequence[Row]) -> None:
         progress_console().print(f"failed: {row.cell}: {row.outcome.note}", soft_wrap=True)
     if failed:
         raise typer.Exit(1)
-
-
-def _study(
-    city: str | None,
-    out: Path,
-    traces: Path | None,
-    remark: str | None,
-    toy: bool,
-) -> Study:
-    from panda_mdp.city.maps import load_city
-    from panda_mdp.city.synthetic import synthetic_city
-    from panda_paper.results import STUDY, read_json
-    from panda_paper.study import Study
-
-    if city is None:
-        roads, name = synthetic_city(TOY_NODES if toy else SYNTHETIC_NODES, 0), "synthetic"
-    else:
-        path = Path(city)
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: no such file; give a road map, or leave --city out")
-        roads, name = load_city(path), path.name.split(".")[0].lower()
-    visits, source = (None, "") if traces is None else _visits(roads, traces)
-    folder = out / (f"{name}-toy" if toy else name)
-    if remark is None:
-        remark = str(read_json(folder / STUDY).get("remark", ""))
-    return Study(roads, name, folder, city is None, visits, source, remark)
 
 
 def _visits(city: City, traces: Path) -> tuple[FloatArray, str]:

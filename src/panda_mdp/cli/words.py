@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from panda_mdp.cli.frame import progress_console, working, write_json
-from panda_mdp.cli.options import FromOne, Json, NonNegative, Target, described, require
+from panda_mdp.cli.options import FromOne, Json, MaybePath, NonNegative, Target, described, require
 from panda_mdp.cli.printing import show
+
+if TYPE_CHECKING:
+    from panda_mdp.space.domain import Domain
 
 TOGETHER = 20_000
 """Lines that are drawn at a time."""
 
 
-class Metric(StrEnum):
-    """How far apart words are."""
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of words in a file.
 
-    euclidean = "euclidean"
-    angular = "angular"
+    Options:
+        vectors VECTORS: A file of word vectors.
+        metric: Distance of vectors, or their angle.
+        names FILE: For .npy and .safetensors: the words, one per line.
+        limit COUNT: Take only so many words, the first ones.
+    """
+
+    vectors: Path
+    metric: Literal["euclidean", "angular"] = "euclidean"
+    names: MaybePath = None
+    limit: FromOne = None
+
+    def domain(self) -> Domain:
+        """The words under the distance of their vectors."""
+        from panda_mdp.space.embeddings import load_embeddings
+
+        found = load_embeddings(self.vectors, words=self.names, limit=self.limit)
+        return found.domain(self.metric)
 
 
 @described
 def words(
-    vectors: Path,
+    vectors: Vectors,
     out: Target,
     epsilon: Annotated[float, typer.Option()] = 2.0,
-    metric: Metric = Metric.euclidean,
-    names: Path | None = None,
-    limit: FromOne = None,
     gap: float = 0.01,
     time_limit: NonNegative = 0.0,
     json: Json = None,
@@ -43,12 +60,8 @@ def words(
     audited.
 
     Options:
-        vectors VECTORS: A file of word vectors.
         out FILE: Target, .pmdp.
         epsilon NUMBER: Privacy budget per unit of distance.
-        metric: Distance of vectors, or their angle.
-        names FILE: For .npy and .safetensors: the words, one per line.
-        limit COUNT: Take only so many words, the first ones.
         gap NUMBER: Gap to the bound at which it ends.
         time_limit SECONDS: End with the best so far; 0 for no limit.
     """
@@ -58,12 +71,10 @@ def words(
     from panda_mdp.methods.certify import print_progress
     from panda_mdp.methods.optimal.optimal import optimal
     from panda_mdp.problem import Problem
-    from panda_mdp.space.embeddings import load_embeddings
 
     require(out.suffix == ".pmdp", f"{out.name} does not end in .pmdp", "--out")
     with working("reading the vectors"):
-        found = load_embeddings(vectors, words=names, limit=limit)
-        domain = found.domain(metric.value)
+        domain = vectors.domain()
         every = np.arange(domain.size)
         problem = Problem(domain, every, distance_loss(domain, every), epsilon)
     table = optimal(problem, gap, time_limit=time_limit or None, progress=print_progress)

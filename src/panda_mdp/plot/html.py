@@ -17,7 +17,7 @@ from panda_mdp.base.atomic import atomic_file
 from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.attack import attack
-from panda_mdp.plot.maps import Plane, places_of
+from panda_mdp.plot.maps import Ground, report_places
 from panda_mdp.plot.measures import expected_losses, local_epsilons
 from panda_mdp.table.mechanism import Table
 
@@ -69,46 +69,33 @@ def map_data(
     """
     if city is None and table is None:
         raise InvalidInputError("there is nothing to show; give a city, a table or both")
-    data: dict[str, Any] = {"city": None, "records": None}
-    if table is not None:
-        lat, lon = places_of(table.problem.domain, city)
-    elif city is not None:
-        lat, lon = city.lat, city.lon
-    plane = Plane.around(lat, lon)
+    ground = Ground(None if table is None else table.problem.domain, city)
+    streets = records = None
     if city is not None:
-        data["city"] = {
+        streets = {
             "name": city.name,
             "nodes": city.nodes,
             "streets": city.streets,
             "km": round(city.total_km, 1),
-            "places": _packed(METRES * plane.km(city.lat, city.lon), "<f4"),
+            "places": _packed(METRES * ground.plane.km(city.lat, city.lon), "<f4"),
             "ends": _packed(np.stack(city.pairs[:2], axis=1), "<u4"),
         }
     if table is not None:
         tables = (table,) if against is None else (table, against)
         for each in tables:
             _check_table(each, table, entries)
-        data["records"] = _records(table, METRES * plane.km(lat, lon))
-        data["records"]["tables"] = [
-            _reports(each, plane, lat, lon, against is not None) for each in tables
-        ]
-    return data
+        reported = [_reports(each, ground, against is not None) for each in tables]
+        records = {**_records(table, METRES * ground.points), "tables": reported}
+    return {"city": streets, "records": records}
 
 
-def _reports(
-    table: Table, plane: Plane, lat: FloatArray, lon: FloatArray, attacked: bool
-) -> dict[str, Any]:
+def _reports(table: Table, ground: Ground, attacked: bool) -> dict[str, Any]:
     """Where a table reports, and what the best guess makes of it."""
-    at = table.problem.reports
-    if at.records is not None:
-        lat, lon = lat[at.records], lon[at.records]
-    elif at.lat is not None and at.lon is not None:
-        lat, lon = at.lat, at.lon
     told = {
         "method": str(table.method),
         "guarantee": bool(table.audit.holds),
         "epsilon": table.problem.epsilon,
-        "places": _packed(METRES * plane.km(lat, lon), "<f4"),
+        "places": _packed(METRES * report_places(table.problem, ground), "<f4"),
         "losses": _packed(expected_losses(table), "<f4"),
         # Probabilities in steps of 1/65535: enough for the eye.
         "shares": _packed(np.rint(table.matrix * 65535), "<u2"),

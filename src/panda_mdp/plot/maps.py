@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,15 +74,17 @@ class Plane:
 
 
 class Ground:
-    """What a picture of records stands on: their places in km, streets, and zones."""
+    """What a picture stands on: records, or all junctions, in km; streets, and zones."""
 
-    def __init__(self, domain: Domain, city: City | None, zones: Places | None = None) -> None:
+    def __init__(
+        self, domain: Domain | None, city: City | None, zones: Places | None = None
+    ) -> None:
         places = places_of(domain, city)
         self.plane = Plane.around(*places)
         self.points = self.plane.km(*places)
         self._city = city
         self.outlines = (
-            outlines_of(zones, domain.size, self.plane)
+            outlines_of(zones, len(self.points), self.plane)
             if zones is not None and zones.shapes is not None
             else []
         )
@@ -89,42 +92,48 @@ class Ground:
     @property
     def extent(self) -> FloatArray:
         """All that a picture must hold, (n, 2)."""
-        rings = [ring for outline in self.outlines for ring in outline]
-        return np.concatenate(rings or [self.points])
+        return np.concatenate([*chain.from_iterable(self.outlines)] or [self.points])
 
-    def figure(self, title: str, *, beside: float = 0.0) -> tuple[Figure, Axes]:
+    def figure(
+        self, title: str, *, beside: float = 0.0, strong: bool = False
+    ) -> tuple[Figure, Axes]:
         """A figure with the ground drawn; `beside` inches are for a colour bar."""
         figure, axes = map_figure(self.extent, title, beside=beside)
-        self.draw(axes, self.extent)
+        self.draw(axes, strong=strong)
         return figure, axes
 
-    def draw(self, axes: Axes, extent: FloatArray) -> None:
+    def draw(self, axes: Axes, *, strong: bool = False) -> None:
         """Streets, the outlines of zones and the scale bar."""
         if self._city is not None:
             nodes = self.plane.km(self._city.lat, self._city.lon)
-            draw_streets(axes, nodes, self._city.u, self._city.v)
+            draw_streets(axes, nodes, self._city.u, self._city.v, strong=strong)
         if self.outlines:
             axes.add_collection(zone_patches(self.outlines))
-        map_axes(axes, extent)
+        map_axes(axes, self.extent)
 
 
-def places_of(domain: Domain, city: City | None) -> tuple[FloatArray, FloatArray]:
-    """Latitude and longitude of the records: their own, or those of their nodes in the city."""
-    if domain.geographic:
-        return domain.lat, domain.lon
-    if city is None or domain.nodes is None:
+def places_of(domain: Domain | None, city: City | None) -> tuple[FloatArray, FloatArray]:
+    """Latitude and longitude of the records: their own, or those of their nodes in the city; of all
+    nodes where there are no records."""
+    nodes: Any = slice(None)
+    if domain is not None:
+        if domain.geographic:
+            return domain.lat, domain.lon
+        nodes = domain.nodes
+    if city is None or nodes is None:
+        kind = "none" if domain is None else domain.metric.kind
         raise DomainError(
-            f"records of a domain of kind {domain.metric.kind} have no places to draw; "
+            f"records of a domain of kind {kind} have no places to draw; "
             "give the city that the domain was made from"
         )
-    if domain.nodes.max(initial=0) >= city.nodes:
+    if domain is not None and nodes.max(initial=0) >= city.nodes:
         raise DomainError(
             "the domain has nodes that this city lacks; give the city that it was made from"
         )
-    return city.lat[domain.nodes], city.lon[domain.nodes]
+    return city.lat[nodes], city.lon[nodes]
 
 
-def _report_places(problem: Problem, ground: Ground) -> FloatArray:
+def report_places(problem: Problem, ground: Ground) -> FloatArray:
     """Where the outputs lie, in km: their records', or their own places."""
     reports = problem.reports
     if reports.records is not None:
@@ -174,14 +183,11 @@ def mark(axes: Axes, points: FloatArray, **look: Any) -> PathCollection:
 
 def draw_city(city: City, *, domain: Domain | None = None) -> Figure:
     """The streets of a city, and the records of a domain on them where one is given."""
-    plane = Plane.around(city.lat, city.lon)
-    nodes = plane.km(city.lat, city.lon)
     caption = f"{city.nodes:,} junctions, {city.streets:,} streets, {city.total_km:,.0f} km of road"
-    figure, axes = map_figure(nodes, f"{city.name or 'City'}\n{caption}")
-    draw_streets(axes, nodes, city.u, city.v, strong=domain is None)
-    map_axes(axes, nodes)
+    ground = Ground(None, city)
+    figure, axes = ground.figure(f"{city.name or 'City'}\n{caption}", strong=domain is None)
     if domain is not None:
-        records = plane.km(*places_of(domain, city))
+        records = ground.plane.km(*places_of(domain, city))
         size = float(np.clip(4000 / len(records), 1.5, 30))
         mark(axes, records, s=size, color=BLUE, zorder=3, label=f"{len(records):,} records")
         legend_below(axes)
@@ -213,7 +219,7 @@ def draw_record(
         caption += f", {SHARE:.0%} of reports {where}"
     figure, axes = ground.figure(f"{heading}, epsilon {_epsilon(table)}\n{caption}")
     goals = None if tasks is None else ground.points[check_indices(tasks, problem.size, "tasks")]
-    draw_reports(axes, _report_places(problem, ground), circle_areas(share), home, goals)
+    draw_reports(axes, report_places(problem, ground), circle_areas(share), home, goals)
     if radius:
         angle = np.linspace(0, 2 * np.pi, 200)
         ring = home[:, None] + radius * np.stack([np.cos(angle), np.sin(angle)])
@@ -275,7 +281,7 @@ def draw_side_by_side(city: City, tasks: IntArray, shown: Sequence[MethodRun]) -
     areas = circle_areas(np.stack([np.asarray(o.reports)[record] for o in drawn]))
     panels = np.atleast_1d(figure.subplots(1, len(drawn)))
     for axes, outcome, area in zip(panels, drawn, areas, strict=True):
-        ground.draw(axes, ground.plane.km(city.lat, city.lon))
+        ground.draw(axes)
         draw_reports(axes, points[problem.outputs], area, points[record], points[tasks])
         draw_reports_legend(axes, area)
         axes.set_title(

@@ -79,20 +79,21 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 def map_axes(axes: Axes, points: FloatArray) -> None:
     """Make axes a map: no frame, equal scale, a little room around the points, a scale bar."""
+    artists = need("mpl_toolkits.axes_grid1.anchored_artists", "a scale bar", "plot")
     low, high = points.min(axis=0), points.max(axis=0)
     room = 0.03 * float((high - low).max() or 1.0)
     # The scale bar lies below what is drawn.
     (left, bottom), (right, top) = low - (room, 3 * room), high + room
-    wide, tall = right - left, top - bottom
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axes.set_axis_off()
-    length = round_length(wide / 4)
-    x, y, tick = left + 0.03 * wide, bottom + 0.035 * tall, 0.008 * tall
-    across = x + length * np.array([0, 0, 0, 1, 1, 1])
-    along = y + tick * np.array([-1, 1, 0, 0, 1, -1])
-    axes.plot(across, along, color=INK, linewidth=2, solid_capstyle="butt", zorder=9)
+    length = round_length((right - left) / 4)
     label = f"{length:g} km" if length >= 1 else f"{1000 * length:g} m"
-    axes.text(x + length / 2, y + 1.6 * tick, label, ha="center", va="bottom", color=INK, zorder=9)
+    bar = artists.AnchoredSizeBar(
+        axes.transData, length, label, "lower left", frameon=False, color=INK, label_top=True,
+        size_vertical=0.008 * (top - bottom), fill_bar=True,
+    )  # fmt: skip
+    bar.set_zorder(9)
+    axes.add_artist(bar)
 
 
 def round_length(length: float) -> float:
