@@ -2,16 +2,27 @@
 
 python benchmarks/floors.py --docs      draws it
 python benchmarks/floors.py --counts    prints modules, lines, cycles and the like
+python benchmarks/floors.py --walks     counts the files that the README's example and a report go through
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import os
+import re
+import subprocess
 import sys
+import tempfile
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from statistics import median
+from types import FrameType
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
@@ -147,16 +158,94 @@ def wide() -> int:
     return count
 
 
+@contextlib.contextmanager
+def walked() -> Iterator[set[str]]:
+    """The files of `src` of which a function runs within; what importing runs is no function."""
+    root, files = str(ROOT / "src"), set[str]()
+
+    def seen(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(root):
+            files.add(code.co_filename.removeprefix(root)[1:])
+
+    threading.setprofile(seen)
+    sys.setprofile(seen)
+    try:
+        yield files
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def walks() -> str:
+    """How many files of `src` the README's example and a report of a client go through."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = re.findall("```python\n(.*?)```", readme, re.S)[0]
+    lines = []
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        with walked() as files:
+            exec(compile(example, "README.md", "exec"), {})  # noqa: S102
+        lines.append(f"README's example: {told(files)}")
+        for name, files in report(Path(folder)).items():
+            lines.append(f"{name}: {told(files)}")
+    return "\n".join(lines)
+
+
+def report(folder: Path) -> dict[str, set[str]]:
+    """The files of a client that fetches, audits and reports to a server on this machine."""
+    from panda_mdp.cli.client import Account
+    from panda_mdp.cli.publish import Survey, open_survey
+    from panda_mdp.cli.serve import Service
+    from panda_mdp.protocol import Allowance, Client
+    from panda_mdp.protocol.messages.signing import SigningKey
+    from panda_mdp.protocol.server.auth import TokenBook
+    from panda_mdp.protocol.server.store.database import Store
+
+    database = str(folder / "panda.db")
+    with Store.create(database) as store:
+        SigningKey.create(Service(database).key_path(store))
+        admin, person = (TokenBook(store).make(role)[0].token for role in ("admin", "reporter"))
+    (folder / "token").write_text(admin)
+    command = [sys.executable, "-c", "from panda_mdp.cli import main; main()", "serve"]
+    server = subprocess.Popen(
+        [*command, "--port", "0", "--no-access-log"],
+        env={**os.environ, "PANDA_MDP_DATABASE": database},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = server.stdout.readline().split()[-1] if server.stdout else ""
+        open_survey(Account(url, token_file=folder / "token"), folder / "city.pmdp", Survey("city"))
+        limits = Allowance(epsilon=5.0, period_epsilon=10.0)
+        with Client(url, person, folder / "person", limits) as client:
+            with walked() as fetched:
+                plan = client.plan("city")
+            with walked() as reported:
+                client.report(plan, plan.record(17))
+    finally:
+        server.terminate()
+        server.wait()
+    return {"fetching and auditing a deployment": fetched, "one report, of the client": reported}
+
+
+def told(files: set[str]) -> str:
+    """A count of files, and how many of each room."""
+    rooms = Counter("/".join(Path(name).parts[1:-1]) or "top" for name in files)
+    parts = ", ".join(f"{room} {count}" for room, count in rooms.most_common())
+    return f"{len(files)} files ({parts})"
+
+
 def main() -> None:
     """Write the picture where the documentation shows it, or beside this script's results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--docs", action="store_true", help="write docs/images/architecture.png")
     parser.add_argument("--counts", action="store_true", help="print the counts, draw nothing")
-    chosen = parser.parse_args()
-    if chosen.counts:
-        print(counts())
+    parser.add_argument("--walks", action="store_true", help="run two walks, draw nothing")
+    asked = parser.parse_args()
+    if asked.counts or asked.walks:
+        print(walks() if asked.walks else counts())
         return
-    folder = ROOT / "docs/images" if chosen.docs else ROOT / "benchmarks/results"
+    folder = ROOT / "docs/images" if asked.docs else ROOT / "benchmarks/results"
     folder.mkdir(parents=True, exist_ok=True)
     draw().savefig(folder / "architecture.png")
     print(f"wrote {folder / 'architecture.png'}")

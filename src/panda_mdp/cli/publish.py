@@ -92,7 +92,12 @@ def publish(
 
 
 def open_survey(
-    account: Account, file: Path, survey: Survey, city: str, seed: int = 0, names: MaybePath = None
+    account: Account,
+    file: Path,
+    survey: Survey,
+    city: str = "",
+    seed: int = 0,
+    names: MaybePath = None,
 ) -> None:
     """Publish a table and open a deployment of it."""
     from panda_mdp.protocol.client.wire import Network
