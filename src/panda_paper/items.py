@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from itertools import product
+from typing import Any
 
 from panda_mdp.errors import MethodError
-from panda_paper.cell import SLOW, Cell, Kind, Options, PriorName, Setting, named
+from panda_paper.cell import SLOW, Cell, Kind, Options, Setting, named
 
 SIZES = (500, 1000, 2000, 3000, 4000, 5000)
 TOY_RECORDS, TOY_OUTPUTS = (40, 50), 8
@@ -27,17 +28,15 @@ def grid(
     kind: Kind = "method",
     repeats: int = 3,
     *,
-    epsilon: Sequence[float] = (5.0,),
-    delta: Sequence[float] = (1e-7,),
-    users: Sequence[int] = (50,),
-    prior: PriorName = "uniform",
-    outputs: int = 100,
     variants: Sequence[Options] = ((),),
+    **axes: Any,
 ) -> Plan:
-    """Cells of one kind: methods at all settings, one for each variant of their options."""
-    settings = [
-        Setting(*place, prior, outputs) for place in product(records, epsilon, delta, users)
-    ]
+    """Cells of one kind: methods at all settings, one for each variant of their options; `axes`
+    are fields of a setting with one value or several."""
+    axes["records"] = records
+    named = [one.name for one in fields(Setting) if one.name in axes]
+    several = ([one] if isinstance(one := axes[name], int | str) else one for name in named)
+    settings = [Setting(**dict(zip(named, place, strict=True))) for place in product(*several)]
     return {
         Cell(kind, method, setting, options=options): repeats
         for setting, method, options in product(settings, methods, variants)
@@ -144,12 +143,12 @@ class Item:
 def _read_items() -> Iterator[Item]:
     """The items as they are declared."""
     text = files("panda_paper").joinpath("items.toml").read_text(encoding="utf-8")
-    for fields in tomllib.loads(text)["item"]:
+    for declared in tomllib.loads(text)["item"]:
         plan: dict[Cell, int] = {}
-        for cells in fields.pop("cells"):
+        for cells in declared.pop("cells"):
             variants = [tuple(one.items()) for one in cells.pop("variants", [{}])]
             plan |= grid(named(cells.pop("methods")), variants=variants, **cells)
-        yield Item(plan=plan, optional=named(fields.pop("optional", ())), **fields)
+        yield Item(plan=plan, optional=named(declared.pop("optional", ())), **declared)
 
 
 ITEMS: Mapping[str, Item] = {item.name: item for item in _read_items()}

@@ -33,12 +33,12 @@ def test_import_saves_a_city_and_tells_what_happened(graphml: Path, tmp_path: Pa
 def test_import_of_an_area(graphml: Path, tmp_path: Path) -> None:
     city = load_city(graphml)
     middle = float(city.lat.mean())
-    box = f"{middle},{city.lon.min() - 1},{middle + 1},{city.lon.max() + 1}"
+    box = (middle, city.lon.min() - 1, middle + 1, city.lon.max() + 1)
     out = tmp_path / "north.npz"
-    assert run("import", graphml, "-o", out, "--bbox", box).exit_code == 0
+    assert run("import", graphml, "-o", out, "--bbox", *box).exit_code == 0
     part = load_city(out)
     assert part.nodes < 200 and part.lat.min() >= middle and part.components().max() == 0
-    assert run("import", graphml, "-o", out, "--bbox", box, "--all-parts").exit_code == 0
+    assert run("import", graphml, "-o", out, "--bbox", *box, "--no-largest").exit_code == 0
     assert load_city(out).nodes >= part.nodes
 
 
@@ -47,8 +47,8 @@ def test_import_of_an_area(graphml: Path, tmp_path: Path) -> None:
     [
         (["import", "-o", "x.npz"], "either a FILE or --place"),
         (["import", "TOWN", "-o", "x.txt"], "neither .npz nor .graphml"),
-        (["import", "TOWN", "-o", "x.npz", "--bbox", "1,2"], "south,west,north,east"),
-        (["import", "TOWN", "-o", "x.npz", "--bbox", "5,2,1,4"], "south below north"),
+        (["import", "TOWN", "-o", "x.npz", "--bbox", "1", "2"], "4 arguments"),
+        (["import", "TOWN", "-o", "x.npz", "--bbox", *"5214"], "south below north"),
         (["import", "nowhere.osm.pbf", "-o", "x.npz"], "does not exist"),
         (["info", "nowhere.npz"], "does not exist"),
         (["info", "TOWN", "--draw", "x.bmp"], "none of .png"),

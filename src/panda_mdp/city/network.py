@@ -28,11 +28,14 @@ USUAL_DETOURS = (0.7, 2.5)
 
 @dataclass(frozen=True)
 class MapOptions:
-    """`network` chooses who travels; `bbox` is (south, west, north, east) in degrees.
+    """What is taken of a map.
 
-    `simplify` contracts chains of nodes that are no junctions; None does so for files that still
-    have them. `largest` keeps the largest connected part only. `crs` is the reference system of
-    coordinates that name none or the wrong one (`EPSG:32632`).
+    Options:
+        network: Whose roads: 'drive', 'walk' or 'bike'.
+        bbox S W N E: Keep this area only: south, west, north, east in degrees.
+        simplify: Contract nodes that are no junctions (by default where the file has them).
+        largest: Keep the largest connected part only.
+        crs NAME: Reference system, where the file names none or a wrong one: EPSG:32632.
     """
 
     network: Traveller = "drive"

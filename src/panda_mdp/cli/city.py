@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 
 from panda_mdp.city.maps import fetch_place, read_map
-from panda_mdp.city.network import MapOptions, Traveller
+from panda_mdp.city.network import MapOptions
 from panda_mdp.city.statistics import WORDS, city_statistics
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import Json, MaybeFile, MaybeText, Picture, Target, described, require
@@ -21,38 +18,11 @@ city_app = typer.Typer(
 )
 
 
-def box(text: str) -> tuple[float, float, float, float]:
-    """An area from its sides."""
-    with suppress(ValueError):
-        south, west, north, east = map(float, text.split(","))
-        return south, west, north, east
-    raise typer.BadParameter(f"{text!r} is not south,west,north,east in degrees")
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What is taken of a map.
-
-    Options:
-        network: Whose roads to take from the map.
-        bbox S,W,N,E: Keep this area only: south,west,north,east in degrees.
-        simplify: Contract nodes that are no junctions (by default where the file has them).
-        all_parts: Keep what is not connected to the largest part.
-        crs NAME: Reference system, where the file names none or a wrong one: EPSG:32632.
-    """
-
-    network: Traveller = "drive"
-    bbox: Annotated[Any, typer.Option(parser=box)] = None
-    simplify: Annotated[bool | None, typer.Option("--simplify/--no-simplify")] = None
-    all_parts: bool = False
-    crs: MaybeText = None
-
-
 @city_app.command("import")
 @described
 def import_city(
     out: Target,
-    taken: Taken,
+    options: MapOptions,
     file: MaybeFile = None,
     place: MaybeText = None,
     json: Json = None,
@@ -69,7 +39,6 @@ def import_city(
     require((file is None) != (place is None), "give either a FILE or --place NAME")
     known = out.suffix in (".npz", ".graphml")
     require(known, f"{out.name} ends in neither .npz nor .graphml", "--out")
-    options = MapOptions(taken.network, taken.bbox, taken.simplify, not taken.all_parts, taken.crs)
     with working("reading the map"):
         report = fetch_place(str(place), options) if file is None else read_map(file, options)
         report.city.save(out)

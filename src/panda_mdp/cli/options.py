@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ALL = 0
 """What the word 'all' stands for among counts."""
-PARAGRAPH = re.compile(r"^(\w+)(?: (\S+))?: (.+(?:\n +.+)*)", re.M)
+PARAGRAPH = re.compile(r"^(\w+)(?: ([^:\n]+))?: (.+(?:\n +.+)*)", re.M)
 Command = TypeVar("Command", bound=Callable[..., None])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import inverse, per, plural
 from panda_mdp.city.city import City
+from panda_mdp.city.layers import Shapes
 from panda_mdp.city.places import Places
 from panda_mdp.errors import DomainError, MethodError
 from panda_mdp.meaning.attack import attack
@@ -43,14 +43,12 @@ from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import Collection, PathCollection
+    from matplotlib.collections import Collection, PatchCollection, PathCollection
     from matplotlib.figure import Figure
 
 SHARE = 0.8
 PROBABILITY = "probability"
 LEGEND_AREA = 80.0
-Outline = list[FloatArray]
-"""Rings of one zone, (n, 2) in km: those of holes turn the other way."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +81,16 @@ class Ground:
         self.plane = Plane.around(*places)
         self.points = self.plane.km(*places)
         self._city = city
-        self.outlines = (
-            outlines_of(zones, len(self.points), self.plane)
-            if zones is not None and zones.shapes is not None
-            else []
-        )
+        self.outlines: Shapes | None = None
+        if zones is not None and zones.shapes is not None:
+            self.outlines = outlines_of(zones, len(self.points), self.plane)
 
     @property
     def extent(self) -> FloatArray:
         """All that a picture must hold, (n, 2)."""
-        return np.concatenate([*chain.from_iterable(self.outlines)] or [self.points])
+        if self.outlines is None:
+            return self.points
+        return need("shapely", "drawing zones", "geo").get_coordinates(self.outlines)
 
     def figure(
         self, title: str, *, beside: float = 0.0, strong: bool = False
@@ -107,7 +105,7 @@ class Ground:
         if self._city is not None:
             nodes = self.plane.km(self._city.lat, self._city.lon)
             draw_streets(axes, nodes, self._city.u, self._city.v, strong=strong)
-        if self.outlines:
+        if self.outlines is not None:
             axes.add_collection(zone_patches(self.outlines))
         map_axes(axes, self.extent)
 
@@ -145,8 +143,8 @@ def report_places(problem: Problem, ground: Ground) -> FloatArray:
     return ground.plane.km(reports.lat, reports.lon)
 
 
-def outlines_of(zones: Places, size: int, plane: Plane) -> list[Outline]:
-    """The rings of every record's zone."""
+def outlines_of(zones: Places, size: int, plane: Plane) -> Shapes:
+    """Every record's zone in km: holes turn the other way."""
     shapely = need("shapely", "drawing zones", "geo")
     if len(zones) != size:
         raise DomainError(
@@ -154,26 +152,19 @@ def outlines_of(zones: Places, size: int, plane: Plane) -> list[Outline]:
             "give the places that its domain was made from"
         )
     # Matplotlib fills where rings wind around: normalised, a hole winds back.
-    parts, record = shapely.get_parts(shapely.normalize(zones.shapes), return_index=True)
-    rings, part = shapely.get_rings(parts, return_index=True)
-    outlines: list[Outline] = [[] for _ in range(size)]
-    for ring, owner in zip(rings, record[part], strict=True):
-        lon, lat = shapely.get_coordinates(ring).T
-        outlines[owner].append(plane.km(lat, lon))
-    return outlines
+    return shapely.transform(shapely.normalize(zones.shapes), lambda xy: plane.km(*xy.T[::-1]))
 
 
-def zone_patches(outlines: Sequence[Outline], values: FloatArray | None = None) -> PathCollection:
+def zone_patches(outlines: Shapes, values: FloatArray | None = None) -> PatchCollection:
     """Zones for a picture: filled by their values, or only outlined."""
-    from matplotlib.collections import PathCollection
-    from matplotlib.path import Path
+    from matplotlib.collections import PatchCollection
 
-    paths = [
-        Path.make_compound_path(*(Path(ring, closed=True) for ring in outline))
-        for outline in outlines
-    ]
+    patch = need("shapely.plotting", "drawing zones", "geo").patch_from_polygon
     plain = {"facecolors": "none", "zorder": 2} if values is None else {"zorder": 3}
-    return PathCollection(paths, array=values, edgecolors=PALE, linewidths=0.6, **plain)
+    look: Any = {"edgecolors": PALE, "linewidths": 0.6, **plain}
+    marks = PatchCollection([patch(outline) for outline in outlines], **look)
+    marks.set_array(values)
+    return marks
 
 
 def mark(axes: Axes, points: FloatArray, **look: Any) -> PathCollection:
@@ -365,8 +356,8 @@ def draw_values(ground: Ground, values: FloatArray, title: str, label: str) -> F
     # High values last: they are what one looks for.
     order = np.flatnonzero(finite)[np.argsort(known, kind="stable")]
     marks: Collection
-    if ground.outlines:
-        marks = zone_patches([ground.outlines[k] for k in order], values[order])
+    if ground.outlines is not None:
+        marks = zone_patches(ground.outlines[order], values[order])
         axes.add_collection(marks)
     else:
         marks = mark(axes, points[order], s=size, c=values[order], linewidth=0, zorder=3)
