@@ -2,7 +2,7 @@
 
 python benchmarks/floors.py --docs      draws it
 python benchmarks/floors.py --counts    prints modules, lines, cycles and the like
-python benchmarks/floors.py --walks     counts the files that the README's example and a report go through
+python benchmarks/floors.py --walks     counts the files that the README's example and a report run
 """
 
 from __future__ import annotations
