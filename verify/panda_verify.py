@@ -278,8 +278,8 @@ def read(data):
     stated = [notes[a] for a in ("lower_bound", "loss") if notes[a] is not None]
     for value in (*(s for _, s in notes["stages"]), *stated):
         number(value, -sys.float_info.max, (int, float))
-    kind = table.kind = domain["kind"]
-    unit = table.unit = domain["unit"]
+    kind, unit = domain["kind"], domain["unit"]
+    table.kind, table.unit = kind, ascii(unit)[1:-1]  # printed without lines of its own
     known = kind in METRICS and unit == {"haversine": "km", "angular": "rad"}.get(kind, unit)
     need(known, f"{kind!r}, {unit!r}")
     names, first = ARRAYS[kind], ARRAYS[kind][0]
@@ -307,7 +307,7 @@ def read(data):
         largest = Fraction(max(abs(v) for name in ARRAYS[kind] for v in table.values[name]))
         need(largest ** math.ceil(power) <= 10**250, "losses beyond float64")
     epsilon = table.epsilon = float(number(claims["epsilon"], 5e-324, (int, float)))
-    table.holds = f"epsilon {epsilon!r} per {unit} over all pairs and outputs"
+    table.holds = f"epsilon {epsilon!r} per {table.unit} over all pairs and outputs"
     for name, other in PARTS.items():
         if name in claims or name in table.parts:
             table.prove = part(other)["adapt"](table, k, m)

@@ -44,7 +44,7 @@ def adapt(table, k, m):
         table.rows = rows(table.take("weights", k, m), m)
     else:
         need(chosen["kind"] == "coins" and {*chosen} == COINS | {"neighbours"}, "another selection")
-        number(chosen["neighbours"], 1)
+        need(number(chosen["neighbours"], 1) < 1 << 53, "too many neighbours")
         table.take("anchor_rows", len(table.take("candidates", None)))
         table.rows = rows(table.take("weights", None, m), m)
     return prove_phases

@@ -15,15 +15,15 @@ from fractions import Fraction
 from itertools import pairwise
 from operator import mul, sub
 
-from panda_verify import Q, TOTAL, dyadic, exponential, need, number, prove, rows
+from panda_verify import Q, TOTAL, dyadic, exponential, need, number, rows
 
 def adapt(table, k, m):
     if "factored" in table.claims and table.rows is None:
         table.rows = [*shaped(table, k, m)]
-    if "bound_prices" in table.parts:
+    if "bound_prices" in table.parts and "selection" not in table.claims:
         table.take("bound_prices", k)
         table.bound = star_bound
-    return prove
+    return table.prove  # of a mesh, where there is one
 
 def powers(count, digits):  # floor(2^31 2^(-i / 2^digits)) for all i < count, by 120 bits
     root, power = 1 << 119, 1 << 120

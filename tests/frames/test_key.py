@@ -7,10 +7,12 @@ import pickle
 import stat
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from panda_mdp import DrawKey
 from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.frames.drawing import people_of
 
 TABLE = bytes(64)
 PAIRS = [("ann", "1"), ("ann", "2"), ("bob", "1"), (7, "1"), ("an", "n1")]
@@ -58,6 +60,12 @@ def test_what_is_no_key_is_refused_and_not_destroyed(tmp_path: Path) -> None:
             DrawKey.load(tmp_path / "open.key")
     with pytest.raises(InvalidInputError, match="32 bytes"):
         DrawKey(b"short")
+
+
+def test_the_fifth_day_is_not_the_fifth_week() -> None:
+    person, fifth = pa.array(["a", "a"]), pa.array([5, 5])
+    day, week = (people_of(person, fifth, step)[1] for step in ("day", "week"))
+    assert len(day) == len(week) == 1 and day != week
 
 
 def test_people_periods_and_tables_have_their_own_words() -> None:

@@ -248,6 +248,15 @@ def test_keyed_draws_have_the_table_s_distribution(mechanism):
         assert abs(seen - people * share) <= 5 * np.sqrt(people * share * (1 - share)) + 1
 
 
+@pytest.mark.parametrize("budget", [4.0, 5.9])
+def test_half_a_report_is_none(mechanism, budget):
+    """Each costs 2: what is left of a budget pays for no further one."""
+    frame, summary = KINDS["pandas"](ROWS), pm.FrameSummary()
+    named = pm.Columns(person="user")
+    pm.perturb(frame, mechanism, named, budget=budget, outside="null", summary=summary)
+    assert (summary.most, summary.over_budget, summary.spent) == (2, 1, 4.0)
+
+
 def test_budgets_are_added_up_and_capped(mechanism):
     rows = {"user": ["a", "a", "a", "b", "a", "a"], "lat": [41.9, 41.9, 41.91, 41.9, 41.92, 41.9]}
     frame = pd.DataFrame({**rows, "lon": 12.5})

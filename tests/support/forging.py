@@ -289,7 +289,7 @@ def good() -> Iterator[Sample]:
     equal.header["notes"]["lower_bound"] = None
     yield Sample("equal rows", "plain", equal.bytes())
     yield Sample(UNTRUE, "plain", changed("euclidean", state("notes.lower_bound", 1e9)))
-    for unit in ("unit\0", "é"):
+    for unit in ("unit\0", "é", "km\nholds: "):
         yield Sample(f"in {unit!r}", "plain", changed("matrix", state("domain.unit", unit)))
     for name in OTHERS:
         yield Sample(name, name.partition(" ")[0], honest(name))
@@ -690,6 +690,8 @@ SECTIONS: dict[str, Change] = {
     "features: one without its field": state("features", ["mesh"]),
     "features: a text": state("features", "mesh"),
     "features: none": without("features"),
+    "notes without a date": without("notes.date"),
+    "notes without a library": without("notes.library"),
     "losses with a digest": state("loss.digest", "0" * 64),
     "losses without a digest": array("loss", None),
     "losses with a digest that is none": both(array("loss", None), state("loss.digest", "0" * 63)),
@@ -829,6 +831,12 @@ def one_of_two(file: File) -> None:
 
 PHASES: dict[str, tuple[str, Change]] = {
     "centres swapped": ("common", swap_far("centre_weights")),
+    "centres swapped, beside prices": (
+        "common",
+        both(swap_far("centre_weights"), array("bound_prices", np.zeros(SIZE))),
+    ),
+    "prices of two phases": ("common", array("bound_prices", np.zeros(SIZE))),
+    "too many neighbours": ("coins", state("selection.neighbours", 1 << 53)),
     "a centre twice": ("common", put("centres", 0, 11)),
     "a law that does not sum": ("common", put("centre_weights", (0, 0), lambda v: v + 1)),
     "rows swapped": ("common", swap("weights", 0, 9)),
@@ -877,6 +885,11 @@ def steep(file: File) -> None:
     file.arrays["weights"] = np.asarray(loose.weights).copy()
 
 
+def prices(file: File) -> None:
+    """The proof of a bound, of 0."""
+    file.arrays["bound_prices"] = np.zeros(len(file.arrays["lat"]))
+
+
 def bent(area: np.ndarray) -> np.ndarray:
     """One corner drawn to the middle of the others."""
     out = area.copy()
@@ -886,6 +899,7 @@ def bent(area: np.ndarray) -> np.ndarray:
 
 MESHES: dict[str, Change] = {
     "steep between the vertices": steep,
+    "steep, beside prices": both(steep, prices),
     "a coarser mesh": state("mesh.spacing", lambda v: 2 * v),
     "a mesh 1e-7 coarser": state("mesh.spacing", lambda v: v * (1 + 1e-7)),
     "a mesh without spacing": state("mesh.spacing", 0.0),

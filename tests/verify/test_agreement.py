@@ -61,6 +61,7 @@ def test_honest_files_are_accepted_by_both(tmp_path):
         code, said = second(path)
         assert code == 0, f"{sample.name}: {said}"
         assert said[-1].startswith(f"holds: epsilon {table.problem.epsilon!r} per "), sample.name
+        assert sum(line.startswith("holds: ") for line in said) == 1, sample.name
         seen[sample.group] += 1
     assert seen["plain"] >= 15 and seen["floor"] == 4 and seen["panda"] == 5
     assert all(seen[name] == 1 for name in ("mesh", "graph", "streets", "factors"))

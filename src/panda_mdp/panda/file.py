@@ -27,13 +27,20 @@ from panda_mdp.privacy.quantise import check_weights
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import check_indices
 from panda_mdp.table import decode as tables
-from panda_mdp.table.container import Sections, check_object, real, unpack, whole
-from panda_mdp.table.decode import Expected, at_path, contradictions, look, restore_problem
+from panda_mdp.table.container import Sections, fit
+from panda_mdp.table.decode import Expected, at_path, contradictions, look, opened, restore_problem
 from panda_mdp.table.mechanism import Mechanism
 
 KINDS = {
-    "ball": ("kind", "delta", "epsilon", "table_epsilon", "radius", "outside"),
-    "coins": ("kind", "delta", "decay", "alpha", "rate", "radius", "tail", "neighbours"),
+    "ball": {
+        **dict.fromkeys(("kind", "outside"), str),
+        **dict.fromkeys(("delta", "epsilon", "table_epsilon", "radius"), float),
+    },
+    "coins": {
+        **dict.fromkeys(("kind", "decay"), str),
+        **dict.fromkeys(("delta", "alpha", "rate", "radius"), float),
+        **{"tail": object, "neighbours": int},
+    },
 }
 """What a file says of the selection."""
 LEAST_NATS = 1e-6
@@ -69,20 +76,20 @@ def decode(data: bytes, expected: Expected | None = None) -> Mechanism | PandaTa
 def decode_panda(data: bytes) -> PandaTable:
     """The table of PAnDA of a file's bytes, verified as by `load`."""
     with contradictions():
-        if not look(data).phased:
+        header, sections = opened(data)
+        if "selection" not in header:
             raise FileFormatError(
                 "a plain table, which has no first phase: panda_mdp.load(path) reads it"
             )
-        header, sections = unpack(data)
         if "mesh" in header:
             raise FileFormatError("a table of PAnDA over a mesh; there are none")
         problem = restore_problem(header, sections, len(data))
         stated = header["selection"]
-        kind = stated["kind"] if isinstance(stated, dict) else None
+        kind = stated.get("kind")
         if kind not in KINDS:
             raise FileFormatError("a selection of another kind; this library knows ball and coins")
-        check_object(stated, KINDS[kind], "selection")
-        check_delta(real(stated["delta"], "delta"))
+        stated = fit(stated, KINDS[kind], "selection")
+        check_delta(stated["delta"])
         return (_balls if kind == "ball" else _coins)(problem, stated, sections)
 
 
@@ -94,9 +101,7 @@ def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
     centre_weights = sections.take("centre_weights", problem.size, count)
     outside = sections.take("outside_weights", count, outputs)
     sections.finish()
-    epsilon_1 = real(stated["epsilon"], "the centre's epsilon")
-    left = real(stated["table_epsilon"], "table_epsilon")
-    radius = real(stated["radius"], "radius")
+    epsilon_1, left, radius = (stated[n] for n in ("epsilon", "table_epsilon", "radius"))
     if stated["outside"] != "common" or radius <= 0:
         raise FileFormatError(
             f"balls of radius {radius!r} with rows {stated['outside']!r} outside are none"
@@ -134,12 +139,12 @@ def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
     tail = stated["tail"]
     selection = BernoulliAnchors(
         stated["decay"],
-        real(stated["alpha"], "alpha"),
-        real(stated["rate"], "rate"),
-        real(stated["radius"], "radius"),
-        tail if tail == "clip" else real(tail, "tail"),
+        stated["alpha"],
+        stated["rate"],
+        stated["radius"],
+        tail if tail == "clip" else fit(tail, float, "tail"),
         None if len(candidates) == domain.size else candidates,
-        whole(stated["neighbours"], "neighbours", 1),
+        stated["neighbours"],
     )
     scheme = selection.scheme(problem, delta)
     mechanism, nats = _anchor_mechanism(problem, weights)

@@ -18,7 +18,7 @@ import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -206,18 +206,14 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Sections]:
 def _cut(body: bytes, start: int, listed: Any) -> dict[str, Section]:
     """The sections as the header lists them; sizes are refused before anything is unpacked."""
     sections, plain = {}, 0
-    for name, entry in check_object(listed, None, "sections").items():
-        if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[1], list)):
+    for name, entry in fit(listed, dict, "sections").items():
+        what = f"coding, shape and length of the section {name[:40]}"
+        coding, shape, length = fit(entry, (str, [int], int), what)
+        if coding not in CODINGS.get(name, ()) or min((length, *shape)) < 0:
             raise FileFormatError(
-                f"the section {name[:40]} has no coding, shape and length; the file is damaged"
+                f"a section {name[:40]!r} in the coding {coding[:40]!r} is none of this format"
             )
-        coding, shape, length = entry
-        if coding not in CODINGS.get(name, ()):
-            raise FileFormatError(
-                f"a section {name[:40]!r} in the coding {str(coding)[:40]!r} is none of this format"
-            )
-        lengths = tuple(whole(n, f"the shape of {name}", 0) for n in shape)
-        end = start + whole(length, f"the length of {name}", 0)
+        lengths, end = tuple(shape), start + length
         sections[name] = Section(coding, lengths, body[start:end])
         # Of blocks that stand for rows over a floor only what is above it is kept.
         plain += 16 * lengths[-1] if len(lengths) == 3 else 8 * math.prod(lengths)
@@ -260,40 +256,39 @@ def _nested(value: Any, left: int) -> bool:
     return left >= 0 and all(_nested(part, left - 1) for part in parts)
 
 
-def check_object(value: Any, names: tuple[str, ...] | None, what: str) -> dict[str, Any]:
-    """A JSON object with exactly these names, or with any where None."""
-    if not isinstance(value, dict) or (names is not None and set(value) != set(names)):
-        due = "" if names is None else f" with {', '.join(names)} and nothing else"
-        raise FileFormatError(f"{what} is no object{due}; the file is damaged")
-    return value
+class Maybe(NamedTuple):
+    """What has a form, or is null."""
+
+    form: Any
 
 
-def check_list(value: Any, what: str, count: int | None = None) -> list[Any]:
-    """A JSON list, of `count` things where one is given."""
-    if not isinstance(value, list) or count not in (None, len(value)):
-        raise FileFormatError(f"{what} is no list of {count or 'things'}; the file is damaged")
-    return value
+DUE = {int: "a whole number", float: "a finite number", str: "a text", dict: "an object"}
 
 
-def whole(value: Any, what: str, least: int) -> int:
-    """A whole number of a header, at least `least`."""
-    if type(value) is not int or not least <= value < 1 << 53:
-        raise FileFormatError(f"{what} is {str(value)[:40]!r}, not a whole number from {least}")
-    return value
-
-
-def real(value: Any, what: str) -> float:
-    """A finite number of a header."""
-    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
-        raise FileFormatError(f"{what} is {str(value)[:40]!r}, no finite number")
-    return float(value)
-
-
-def text(value: Any, what: str) -> str:
-    """A text of a header."""
-    if not isinstance(value, str):
-        raise FileFormatError(f"{what} is {str(value)[:40]!r}, no text")
-    return value
+def fit(value: Any, form: Any, what: str) -> Any:
+    """A value of a header, refused unless it has the form that is due: a type, with a float for
+    every number where that is the form, or any value for `object`; an object of forms by name, and
+    of no other names; [form] for a list of things of that form, (form, ...) for one of just these.
+    """
+    if isinstance(form, Maybe):
+        return None if value is None else fit(value, form.form, what)
+    if isinstance(form, list | tuple):
+        due = "a list"
+        if isinstance(value, list) and (isinstance(form, list) or len(form) == len(value)):
+            forms = form * len(value) if isinstance(form, list) else form
+            return [fit(part, own, what) for part, own in zip(value, forms, strict=True)]
+    elif isinstance(form, dict):
+        due = f"an object with {', '.join(form)} and nothing else"
+        if isinstance(value, dict) and value.keys() == form.keys():
+            return {name: fit(value[name], own, name) for name, own in form.items()}
+    else:
+        due = DUE.get(form, "anything")
+        number = type(value) in (int, float) and abs(value) <= sys.float_info.max
+        if form is float and number:
+            return float(value)
+        if form is object or (type(value) is form and (form is not int or abs(value) < 1 << 53)):
+            return value
+    raise FileFormatError(f"{what} is {str(value)[:40]!r}, not {due}; the file is damaged")
 
 
 def _pack_differences(values: IntArray) -> bytes:

@@ -39,14 +39,11 @@ from panda_mdp.table.blocks import unpack_rows
 from panda_mdp.table.bound import Multipliers, Prices, Proved, Stated
 from panda_mdp.table.container import (
     FEATURES,
+    Maybe,
     Sections,
-    check_list,
-    check_object,
     check_unpacked,
-    real,
-    text,
+    fit,
     unpack,
-    whole,
 )
 from panda_mdp.table.encode import LAW
 from panda_mdp.table.everywhere import EverywhereMechanism
@@ -55,16 +52,23 @@ from panda_mdp.table.mechanism import LOSS_ROUNDING, Mechanism, NoGuarantee, aud
 T = TypeVar("T")
 
 SHORTEST_IDENTITY = 16
-PARTS = {
-    "domain": ("kind", "unit", "labels"),
-    "outputs": ("kind", "labels"),
-    "loss": ("power", "unit", "digest"),
-    "notes": (
-        *("method", "library", "date", "prior_source"),
-        *("stages", "details", "lower_bound", "loss"),
-    ),
+HEADER = {
+    "epsilon": float,
+    "domain": {"kind": str, "unit": str, "labels": Maybe([object])},
+    "outputs": {"kind": str, "labels": Maybe([object])},
+    "loss": {"power": Maybe(float), "unit": str, "digest": Maybe(str)},
+    "notes": {
+        **dict.fromkeys(("method", "library", "date", "prior_source"), str),
+        **{"stages": [(str, float)], "details": dict},
+        **dict.fromkeys(("lower_bound", "loss"), Maybe(float)),
+    },
 }
-"""What every header has beside its sections and epsilon."""
+"""The form of every header beside its sections, and of what each feature adds."""
+FORMS = {
+    "factored": dict.fromkeys(LAW, int),
+    "mesh": {"middle": (float, float), "spacing": float},
+    "selection": dict,
+}
 METRICS = {"haversine": ("lat", "lon"), "matrix": ("distances",), "graph": ("edges", "steps")}
 """The sections of each kind of metric; `vectors` of the others. Graphs may have places besides."""
 
@@ -155,8 +159,7 @@ def inspect(path: str | os.PathLike[str]) -> Unverified:
 def look(data: bytes) -> Unverified:
     """What the bytes of a file say about themselves."""
     with contradictions():
-        header, sections = unpack(data)
-        _check_keys(header)
+        header, sections = opened(data)
         return Unverified({**header, "shapes": sections.shapes})
 
 
@@ -192,23 +195,11 @@ def promise(header: Mapping[str, Any]) -> tuple[str, str]:
     return guarantee, snapping
 
 
-def _check_keys(header: Mapping[str, Any]) -> None:
-    optional = set(FEATURES) & set(header)
-    check_object(header, ("epsilon", *PARTS, *optional), "the header")
-    for name, parts in PARTS.items():
-        check_object(header[name], parts, name)
-    notes = header["notes"]
-    check_object(notes["details"], None, "details")
-    for part in (header["domain"], header["loss"]):
-        text(part["unit"], "a unit")
-    for name in ("method", "library", "date", "prior_source"):
-        text(notes[name], name)
-    for entry in check_list(notes["stages"], "stages"):
-        stage, seconds = check_list(entry, "a stage", 2)
-        text(stage, "a stage"), real(seconds, "seconds")
-    real(header["epsilon"], "epsilon")
-    for name in ("lower_bound", "loss"):
-        real(0 if notes[name] is None else notes[name], name)
+def opened(data: bytes) -> tuple[dict[str, Any], Sections]:
+    """Header, in its form, and sections of the bytes of a file."""
+    header, sections = unpack(data)
+    more = {name: FORMS[name] for name in FEATURES if name in header}
+    return fit(header, HEADER | more, "the header"), sections
 
 
 def load_mechanism(path: str | os.PathLike[str], *, expected: Expected | None = None) -> Mechanism:
@@ -239,8 +230,7 @@ def examine(data: bytes) -> Mechanism | NoGuarantee:
     What the audit rests on is verified first: form and sums, the metric, the weights.
     """
     with contradictions():
-        header, sections = unpack(data)
-        _check_keys(header)
+        header, sections = opened(data)
         if "selection" in header:
             raise FileFormatError(
                 "a table of PAnDA, whose rows belong to anchors or balls and not to records: "
@@ -266,7 +256,7 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
         proof = Proved(problem, Multipliers(pairs, starts, columns, values))
     sections.finish()
     notes = header["notes"]
-    stages = tuple((name, float(seconds)) for name, seconds in notes["stages"])
+    stages = tuple((name, seconds) for name, seconds in notes["stages"])
     table = audited_table(
         problem, weights, FreeText(notes["method"]), stages=stages, details=notes["details"]
     )
@@ -304,8 +294,7 @@ def _restore_weights(sections: Sections, problem: Problem) -> IntArray | Floored
 
 def _restore_shapes(stated: Any, sections: Sections, problem: Problem) -> FactoredRows:
     """Rows that are computed from the vectors, on the lattice whose unit the file names."""
-    law = check_object(stated, LAW, "factored")
-    bits, rate, reach = (whole(law[name], name, -MOST_BITS) for name in LAW)
+    bits, rate, reach = (stated[name] for name in LAW)
     outputs = sections.take("shape_outputs", None)
     weights = sections.take("shape_weights", len(outputs))
     starts = sections.take("shape_starts", len(outputs) + 1)
@@ -330,7 +319,7 @@ def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) 
     if "nodes" in sections:
         domain = domain.with_nodes(sections.take("nodes", domain.size))
     if stated["labels"] is not None:
-        domain = domain.with_labels(check_list(stated["labels"], "labels"))
+        domain = domain.with_labels(stated["labels"])
     if "mesh" in header:
         domain = replace(domain, mesh=_restore_mesh(header["mesh"], sections, domain.size))
     outputs = _restore_outputs(header["outputs"], sections, domain)
@@ -338,7 +327,7 @@ def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) 
         domain,
         outputs,
         _restore_losses(header["loss"], sections, domain, outputs, packed),
-        real(header["epsilon"], "epsilon"),
+        header["epsilon"],
         prior=(
             sections.take("prior", domain.size)
             if "prior" in sections
@@ -374,11 +363,10 @@ def restore_domain(kind: str, unit: str, arrays: Mapping[str, Any]) -> Domain:
 
 
 def _restore_mesh(stated: Any, sections: Sections, size: int) -> Mesh:
-    mesh = check_object(stated, ("middle", "spacing"), "mesh")
-    north, east = check_list(mesh["middle"], "the mesh's middle", 2)
+    north, east = stated["middle"]
     return Mesh(
-        (real(north, "the mesh's middle"), real(east, "the mesh's middle")),
-        real(mesh["spacing"], "spacing"),
+        (north, east),
+        stated["spacing"],
         sections.take("mesh_vertices", size, 2),
         sections.take("mesh_area", None, 2),
         sections.take("mesh_inside", size),
@@ -394,8 +382,8 @@ def _restore_outputs(stated: Mapping[str, Any], sections: Sections, domain: Doma
         lon = sections.take("output_lon", len(lat))
         if (lon >= 180).any():
             raise FileFormatError("an output's longitude is not in [-180, 180)")
-        return Outputs.at(lat, lon, None if labels is None else check_list(labels, "labels"))
-    if kind == "labels" and isinstance(labels, list):
+        return Outputs.at(lat, lon, labels)
+    if kind == "labels" and labels is not None:
         return Outputs.labels(labels)
     raise FileFormatError(
         f"outputs of kind {str(kind)[:40]!r}; this library knows records, places and labels"
@@ -416,16 +404,15 @@ def _restore_losses(
     # Losses that follow from the distances take as much room as if they were there, up to the
     # number that is stored.
     check_unpacked(8 * min(math.prod(shape), MOST_STORED), packed)
-    exponent = real(power, "the power of losses")
-    if exponent <= 0 or is_steep(domain, exponent):
-        raise FileFormatError(f"losses of the power {exponent!r} of these distances do not follow")
+    if power <= 0 or is_steep(domain, power):
+        raise FileFormatError(f"losses of the power {power!r} of these distances do not follow")
     if outputs.records is not None:
-        return distance_loss(domain, outputs.records, exponent)
+        return distance_loss(domain, outputs.records, power)
     if math.prod(shape) > MOST_STORED:
         raise FileFormatError(
             f"{shape[0]} records x {shape[1]} places have too many losses to follow"
         )
-    return outputs.distances(domain) ** exponent
+    return outputs.distances(domain) ** power
 
 
 @contextmanager
