@@ -728,6 +728,21 @@ def test_a_record_outside_its_ball_reports_too(server, client):
     assert answer.output in server.table.problem.outputs
 
 
+def test_a_balls_domain_is_fetched_once_and_believed_by_its_fingerprint(server, client):
+    def fetched() -> int:
+        return sum(path.startswith("/domains/") for path in paths(server))
+
+    plan = client.plan("ball")
+    assert client.plan("ball").domain.fingerprint == plan.domain.fingerprint and fetched() == 1
+    (kept,) = (client.folder / "tables").glob("*.json")
+    places = json.loads(kept.read_text())
+    for damaged in ("{", json.dumps(places | {"lat": places["lat"][::-1]})):
+        kept.write_text(damaged)
+        before = fetched()
+        assert client.plan("ball").domain.fingerprint == plan.domain.fingerprint
+        assert fetched() == before + 1
+
+
 def test_a_balls_domain_must_be_the_tables(server, client, table):
     from protocol_standin import get_domain
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from panda_mdp.base.atomic import atomic_file
 from panda_mdp.errors import (
     BudgetError,
     DomainError,
@@ -223,8 +224,15 @@ class Client(AbstractContextManager["Client"]):
                 part.replace(path)
             yield path
 
-    def domain(self, name: str) -> Domain:
-        """A domain of the server, whole, checked as any other, with its fingerprint."""
+    def domain(self, name: str, fingerprint: str | None = None) -> Domain:
+        """A domain of the server, whole, checked as any other, with its fingerprint; one whose
+        fingerprint is known is kept on disk, and fetched once."""
+        kept = self.folder / "tables" / f"{fingerprint}.json"
+        if fingerprint is not None and kept.exists():
+            with suppress(ValueError, DomainError):
+                found = DomainDetail.model_validate_json(kept.read_bytes()).domain()
+                if found.fingerprint == fingerprint:
+                    return found
         detail: DomainDetail = self.wire.get(DomainDetail, "domains", name)
         try:
             made = detail.domain()
@@ -234,6 +242,10 @@ class Client(AbstractContextManager["Client"]):
             raise ProtocolError(
                 "the server's domain is not the one of its fingerprint; fetch it again"
             )
+        if made.fingerprint == fingerprint:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(kept) as stream:
+                stream.write(detail.model_dump_json().encode())
         return made
 
     def _check_allowed(self, plan: Plan) -> None:

@@ -317,7 +317,8 @@ class BallPlan(Plan):
     @classmethod
     def of(cls, client: Client, info: BallDeployment) -> BallPlan:
         """The plan of a ball deployment on a domain that is fetched whole."""
-        domain, epsilon_2 = client.domain(info.domain), info.table.epsilon + info.edge
+        domain = client.domain(info.domain, info.table.domain)
+        epsilon_2 = info.table.epsilon + info.edge
         try:
             law = Lattice(domain, info.epsilon_1)
         except MethodError as error:
