@@ -28,7 +28,7 @@ def grid(side: int, step: float) -> np.ndarray:
 def test_a_tighter_law_is_private_and_has_smaller_balls(every, epsilon, delta) -> None:
     points = np.random.default_rng(3).normal(size=(90, 2)) * 3
     problem = centres_on(points, epsilon, every)
-    plain, tight = (draw_law(problem, delta, kind) for kind in ("exponential", "tightest"))
+    plain, tight = pm.exponential(problem, tight=True), draw_law(problem, delta)
     weights = tight.weights.astype(object)
     for x in range(problem.size):
         for y in range(x):
@@ -45,7 +45,7 @@ def test_on_a_grid_the_tail_is_nearly_that_of_planar_laplace_noise() -> None:
     ideal = brentq(lambda r: (1 + r) * np.exp(-r) - 1e-2, 1, 30)
     plain, tight = (
         radius_for(law.problem.loss, law.weights, 1e-2)
-        for law in (draw_law(problem, 1e-2, kind) for kind in ("exponential", "tightest"))
+        for law in (pm.exponential(problem, tight=True), draw_law(problem, 1e-2))
     )
     assert tight <= 1.1 * ideal
     assert plain > 1.2 * tight
@@ -55,7 +55,7 @@ def test_where_the_fit_is_exact_it_is_the_tight_constraints_mechanism() -> None:
     line = pm.Domain.from_vectors(np.arange(9.0)[:, None])
     problem = pm.Problem(line, np.arange(9), line.distances(), 1.0)
     known = pm.tight_constraints(problem)
-    law = draw_law(problem, 1e-3, "tightest")
+    law = draw_law(problem, 1e-3)
     assert law.matrix == pytest.approx(known.matrix, rel=1e-4)
 
 
@@ -78,11 +78,9 @@ def test_the_radius_is_exact_in_integers() -> None:
     assert radius_for(apart, weights, 3.1e-3) == 0.0
 
 
-def test_one_centre_and_unknown_laws() -> None:
+def test_one_centre() -> None:
     problem = centres_on(np.arange(4.0)[:, None], 1.0, every=4)
-    assert draw_law(problem, 1e-2, "tightest").weights.tolist() == [[int(TOTAL)]] * 4
-    with pytest.raises(pm.errors.MethodError, match="choose from 'tightest'"):
-        pm.BallAnchors(1.0, centre="nearest")
+    assert draw_law(problem, 1e-2).weights.tolist() == [[int(TOTAL)]] * 4
 
 
 def test_central_records_stand_for_their_cells() -> None:

@@ -19,7 +19,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, PhaseOneCostError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.candidates import spread_out
-from panda_mdp.panda.centres import BallLaw, CentreLaw
+from panda_mdp.panda.centres import BallLaw
 from panda_mdp.panda.selection import (
     DEFAULT_OPTIONS,
     Account,
@@ -28,7 +28,6 @@ from panda_mdp.panda.selection import (
     Scheme,
     Selection,
     Violation,
-    check_choice,
     check_delta,
     check_epsilon,
     log_ratios,
@@ -66,9 +65,8 @@ class BallAnchors(Selection):
     `epsilon` (eps_1, per unit of distance) is what the centre may tell, `delta` the largest
     probability that a user's own record is outside the ball; where it is None, the delta of the
     run. `candidates` are the public centres: by default all records, or 256 to 1,024 that are
-    spread out where the domain is larger. `centre` is the law they are drawn by: the "tightest"
-    that the audit allows at epsilon, whose balls are the smallest, or the "exponential" mechanism,
-    its exponent raised until the audit meets epsilon.
+    spread out where the domain is larger. They are drawn by the law
+    with the smallest balls that the audit allows at epsilon.
 
     >>> domain = Domain.from_vectors([[float(i)] for i in range(9)])
     >>> anchors = BallAnchors(epsilon=2.0, delta=1e-3)
@@ -80,13 +78,11 @@ class BallAnchors(Selection):
     epsilon: float
     delta: float | None = None
     candidates: IntArray | None = None
-    centre: CentreLaw = "tightest"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if self.delta is not None:
             check_delta(self.delta)
-        check_choice("centre", self.centre, CentreLaw)
         if self.candidates is not None:
             chosen = np.unique(np.asarray(self.candidates, dtype=np.int64))
             if len(chosen) == 0:
@@ -98,8 +94,7 @@ class BallAnchors(Selection):
     def __repr__(self) -> str:
         centres = "" if self.candidates is None else f", {len(self.candidates)} centres"
         missed = "" if self.delta is None else f", delta={self.delta:g}"
-        law = "" if self.centre == "tightest" else f", centre={self.centre!r}"
-        return f"BallAnchors(epsilon={self.epsilon:g}{missed}{centres}{law})"
+        return f"BallAnchors(epsilon={self.epsilon:g}{missed}{centres})"
 
     def on(self, domain: Domain) -> BallLaw:
         """The law of centres on a domain, computed once."""
@@ -109,12 +104,11 @@ class BallAnchors(Selection):
     def _law(self, domain: Domain) -> BallLaw:
         centres = self.candidates
         if centres is None:
-            work = CENTRE_WORK / domain.size**2 if self.centre == "tightest" else 0
-            most = min(max(FEWEST_CENTRES, int(work)), MOST_CENTRES)
+            most = min(max(FEWEST_CENTRES, int(CENTRE_WORK / domain.size**2)), MOST_CENTRES)
             centres = spread_out(domain, min(domain.size, most))
         centres = check_indices(centres, domain.size, "candidates", MethodError)
         missed = DELTA if self.delta is None else self.delta
-        return BallLaw.build(domain, centres, self.epsilon, missed, self.centre)
+        return BallLaw.build(domain, centres, self.epsilon, missed)
 
     def scheme(
         self, problem: Problem, delta: float, options: PandaOptions = DEFAULT_OPTIONS

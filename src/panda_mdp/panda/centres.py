@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +35,6 @@ from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism, audited_table
 
-CentreLaw = Literal["tightest", "exponential"]
 PILOT = 1_024
 """Laws are fitted and compared on so many records, evenly spaced, and their neighbours; the one
 that is taken is audited over all pairs."""
@@ -61,17 +59,9 @@ class BallLaw:
     radius: float
 
     @classmethod
-    def build(
-        cls,
-        domain: Domain,
-        centres: IntArray,
-        epsilon: float,
-        delta: float,
-        kind: CentreLaw = "tightest",
-    ) -> BallLaw:
+    def build(cls, domain: Domain, centres: IntArray, epsilon: float, delta: float) -> BallLaw:
         """The law of centres that the audit allows at epsilon, and the radius that delta asks."""
-        mechanism = draw_law(centre_problem(domain, centres, epsilon), delta, kind)
-        return cls(mechanism, 0.0).missing(delta)
+        return cls(draw_law(centre_problem(domain, centres, epsilon), delta), 0.0).missing(delta)
 
     def missing(self, delta: float) -> BallLaw:
         """The same centres with the least radius that misses every record with at most delta."""
@@ -168,24 +158,20 @@ def centre_problem(domain: Domain, centres: IntArray, epsilon: float) -> Problem
         return Problem(domain, centres, distance, epsilon)
 
 
-def draw_law(problem: Problem, delta: float, kind: CentreLaw) -> Mechanism:
+def draw_law(problem: Problem, delta: float) -> Mechanism:
     """Records to centres, which are outputs of the problem, epsilon-mDP by audit over all pairs.
 
-    The problem's loss is the distance to the centres. "tightest" takes, of the exponential law and
-    levelled ones, the one whose least radius at delta is the smallest; centres without a share are
-    left out.
+    The problem's loss is the distance to the centres. Of the exponential law and levelled ones, the
+    one whose least radius at delta is the smallest; centres without a share are left out.
 
     >>> from panda_mdp import Domain
     >>> line = Domain.from_vectors([[float(i)] for i in range(9)])
     >>> problem = Problem(line, np.arange(9), line.distances(), epsilon=1.0)
-    >>> radii = [
-    ...     radius_for(problem.loss, draw_law(problem, 1e-2, kind).weights, 1e-2)
-    ...     for kind in ("exponential", "tightest")
-    ... ]
-    >>> radii
+    >>> laws = exponential(problem, tight=True), draw_law(problem, 1e-2)
+    >>> [radius_for(problem.loss, law.weights, 1e-2) for law in laws]
     [5.0, 4.0]
     """
-    if kind == "exponential" or problem.size < 2 or problem.outputs_count < 2:
+    if problem.size < 2 or problem.outputs_count < 2:
         return exponential(problem, tight=True)
     best = min(_laws(problem), key=lambda law: law.radius(delta))
     return best.on(problem) or exponential(problem, tight=True)

@@ -73,7 +73,7 @@ class Lattice:
 
     >>> law = Lattice(Domain.from_vectors([[float(i), 0.0] for i in range(9)]), epsilon=2.0)
     >>> round(law.exponent, 3), round(law.radius(1e-3), 2)
-    (1.999, 4.67)
+    (1.999, 4.82)
     """
 
     domain: Domain
