@@ -410,7 +410,7 @@ def withdraw(account: Account) -> None:
     from panda_mdp.protocol.messages.service import RemovalDone
 
     with account.wire() as wire:
-        done: RemovalDone = wire.delete(RemovalDone, "reports")
+        done: RemovalDone = wire.get(RemovalDone, "reports", own=True, method="DELETE")
     typer.echo(f"{done.reports} reports erased")
 
 

@@ -113,7 +113,7 @@ def stream(server: Standin) -> str:
 def masked(text: str) -> str:
     """The traffic without what was drawn, and without the lengths that follow from it."""
     text = re.sub(r'"output":\d+', '"output":*', text)
-    text = re.sub(r'"centre":\d+', '"centre":*', text)
+    text = re.sub(r'"centre":(\[[^]]*\]|\d+)', '"centre":*', text)
     text = re.sub(r'"anchors":\[[\d,]*\]', '"anchors":*', text)
     return re.sub(r"(?i)content-length: \d+", "content-length: *", text)
 

@@ -90,8 +90,8 @@ class AnchorsPlan(Plan):
 
     @property
     def box_bytes(self) -> int:
-        """Room for one bit per record, as hexadecimal digits, whichever anchors are drawn."""
-        return BOX_BYTES + 2 * ((self.domain.size + 7) // 8)
+        """Room for all records, whichever are drawn."""
+        return BOX_BYTES + self.domain.size * (len(str(self.domain.size)) + 1)
 
     def facts(self) -> Facts:
         """The round that is open, and why there is no guarantee."""
@@ -112,7 +112,7 @@ class AnchorsPlan(Plan):
         anchors = record.unseal(
             self.domain, lambda index: self.selection.draw(self.domain, index, SystemBits())
         )
-        return self._drawn(AnchorsDrawn, anchors=pack_anchors(anchors, self.domain.size))
+        return self._drawn(AnchorsDrawn, anchors=anchors.tolist())
 
     def upload(self, client: Client, entry: Entry) -> Entry:
         """Upload the anchors of an entry to the open round. The same anchors go to a later round
@@ -137,7 +137,7 @@ class AnchorsPlan(Plan):
         return self._send(client, _aimed(client, entry, number), number)
 
     def _send(self, client: Client, entry: Entry, number: int) -> Entry:
-        message = AnchorsRequest(anchors=unpack_anchors(entry.drawn(AnchorsDrawn).anchors))
+        message = AnchorsRequest(anchors=entry.drawn(AnchorsDrawn).anchors)
         address = (*self._address(number), "anchors")
         answer: AnchorsAccepted = client.wire.post(AnchorsAccepted, message, *address)
         if answer.round != number:
@@ -152,7 +152,7 @@ class AnchorsPlan(Plan):
         content = entry.drawn(AnchorsDrawn)
         if content.output is not None or content.round is None:
             return entry
-        number, anchors = content.round, unpack_anchors(content.anchors)
+        number, anchors = content.round, content.anchors
         state = self._wait(client, number, wait_s)
         if state.state == "failed":
             _aimed(client, entry, None)
@@ -237,21 +237,3 @@ def parse_rows(rows: list[list[str]], count: int, outputs: int) -> IntArray:
     if [(len(row), sum(row)) for row in weights] != count * [(outputs, TOTAL)]:
         raise ProtocolError(f"the rows are not {count} of {outputs} weights that sum to 2^62")
     return np.array(weights, dtype=np.int64).reshape(count, outputs)
-
-
-def pack_anchors(anchors: IntArray, size: int) -> str:
-    """Anchors as hexadecimal digits, one bit per record: as long for few as for many.
-
-    >>> unpack_anchors(pack_anchors(np.array([0, 3, 9]), 12))
-    [0, 3, 9]
-    """
-    mask = np.zeros(size, dtype=bool)
-    mask[anchors] = True
-    return np.packbits(mask).tobytes().hex()
-
-
-def unpack_anchors(text: str) -> list[int]:
-    """The anchors of `pack_anchors`, ascending."""
-    bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8))
-    anchors: list[int] = np.flatnonzero(bits).tolist()
-    return anchors

@@ -99,13 +99,9 @@ class Wire:
     def __repr__(self) -> str:
         return f"Wire({self.origin})"
 
-    def get(self, answer: Any, *parts: str, own: bool = False) -> Any:
-        """GET a public resource, or with `own` one of this token's."""
-        return _parsed(answer, self._send(self._as(own), "GET", parts, self._bounded))
-
-    def delete(self, answer: Any, *parts: str) -> Any:
-        """DELETE a resource of this token's."""
-        return _parsed(answer, self._send(self._as(own=True), "DELETE", parts, self._bounded))
+    def get(self, answer: Any, *parts: str, own: bool = False, method: str = "GET") -> Any:
+        """GET a public resource, or with `own` one of this token's; or DELETE it."""
+        return _parsed(answer, self._send(self._as(own), method, parts, self._bounded))
 
     def post(self, answer: Any, message: Message, *parts: str, own: bool = True) -> Any:
         """POST a message with the token. Ids make it safe to send again what got lost."""

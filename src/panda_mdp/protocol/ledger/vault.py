@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Self, TypeVar
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from filelock import FileLock, Timeout
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from panda_mdp.base.atomic import read_private
 from panda_mdp.errors import FileFormatError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.messages.blind import OneUse
 from panda_mdp.protocol.messages.signing import canonical_json
-from panda_mdp.protocol.messages.types import ClientId, Index, Message, Sha256, Version
+from panda_mdp.protocol.messages.types import ClientId, Index, Indices, Message, Sha256, Version
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -70,7 +70,7 @@ class BallDrawn(Drawn):
 class AnchorsDrawn(Drawn):
     """An anchor set, and the round that it was aimed at."""
 
-    anchors: Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$")]
+    anchors: Indices
     round: Version | None = None
 
 
