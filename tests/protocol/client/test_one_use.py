@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import httpx
 import pytest
 from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
 from sqlalchemy import select
+from typer.testing import CliRunner, Result
 
+from panda_mdp.cli import app
 from panda_mdp.errors import (
     BudgetError,
     ConnectionLostError,
@@ -244,3 +246,31 @@ def test_a_key_of_another_period_is_refused(site: Running, tmp_path: Path) -> No
     late = Client(site.url, None, tmp_path / "late", LIMITS, clock=lambda: time.time() + 2 * 86_400)
     with late, pytest.raises(ProtocolError, match="another period"):
         late.collect(late.plan("main"))
+
+
+def test_the_commands_of_the_documentation(
+    make_server: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server()
+    monkeypatch.setenv("PANDA_MDP_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PANDA_MDP_TOKEN", server.admin_token)
+    small_table(small_domain()).save(tmp_path / "rome.pmdp")
+
+    def call(*typed: str, place: str = "") -> Result:
+        return CliRunner().invoke(app, list(typed), input=place)
+
+    made = call("publish", server.url, str(tmp_path / "rome.pmdp"), "--name", "rome", "--one-use")
+    assert made.exit_code == 0, made.output
+    token = server.admin.post("/v1/tokens", json={"role": "reporter"}).json()["tokens"][0]["token"]
+    call("client", "init", "--epsilon", "5", "--period-epsilon", "10")
+    monkeypatch.delenv("PANDA_MDP_TOKEN")
+    early = call("client", "report", server.url, "rome", place="41.9,12.5\n")
+    assert early.exit_code == 2 and "client collect" in early.output
+    assert call("client", "collect", server.url, "rome").exit_code == 2, "it needs the token"
+    monkeypatch.setenv("PANDA_MDP_TOKEN", token)
+    collected = call("client", "collect", server.url, "rome")
+    assert collected.exit_code == 0 and collected.stdout.startswith("1 one-use tokens")
+    monkeypatch.delenv("PANDA_MDP_TOKEN")
+    sent = call("client", "report", server.url, "rome", place="41.9,12.5\n")
+    assert sent.exit_code == 0 and "receipt" in sent.output
+    assert server.admin.get("/v1/deployments/rome/counts").json()["reports"] == 1
