@@ -69,3 +69,21 @@ def test_a_file_keeps_the_flows_and_proves_the_bound_again(tmp_path: Path) -> No
     read = pm.load(best.save(tmp_path / "words.pmdp"))
     assert read.lower_bound == best.lower_bound
     assert isinstance(getattr(read.bound, "multipliers", None), Multipliers)
+
+
+@pytest.mark.parametrize("apart", [0.0, 400.0])
+def test_records_that_nobody_has_and_groups_that_are_far_apart(apart: float) -> None:
+    """Prices of nobody are 0, and powers of what is far vanish."""
+    rng = np.random.default_rng(5)
+    groups = np.repeat([[0.0] * 8, [apart] * 8, [-apart] * 8], 4, axis=0)
+    domain = pm.Domain.from_vectors(groups + rng.normal(size=(12, 8)))
+    prior = np.array([0.0, 0.5, 1, 2, 3, 4, 0, 1, 1, 1, 1, 1])
+    problem = pm.Problem(domain, np.arange(12), domain.distances(), 0.4, prior=prior / prior.sum())
+    columns = columns_of(problem)
+    for _ in range(20):
+        columns.advance()
+        assert np.isfinite(columns.prices).all()
+    proved, loss = columns.proof().value, Stars(problem).near(columns.table()).loss
+    assert proved <= loss <= 1.1 * proved
+    if apart == 0:
+        assert proved <= exact_optimum(problem) * (1 + 1e-7) <= loss * (1 + 1e-6)

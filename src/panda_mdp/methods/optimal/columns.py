@@ -58,6 +58,8 @@ class ColumnTuning:
 
 FAINT = 0.02
 """Shares below it are left out of a proof, and given to the others."""
+TINY, FAINTEST = 1e-300, 1e-100
+"""That sums of what far records give are divided by at least; the least weight."""
 LEAST = 1e-10
 """Of the floor's loss, that a column is worth."""
 
@@ -85,7 +87,8 @@ class Columns:
         self.known = np.concatenate([decay, np.ones((1, size))])
         self.outputs = np.append(np.arange(size), cost.sum(axis=0).argmin())
         self.worth = self._worth(self.known, self.outputs)
-        self.most = 2 * self.cost.mean(axis=1)
+        mean = self.cost.mean(axis=1)
+        self.most = 2 * np.maximum(mean, 0.01 * mean.mean())
         self.least = -self.most / 4
         self.proved = self.asked = self.raised = start / self.unit
         """Prices that are proved, those whose flows prove them, and those to be tried next."""
@@ -189,13 +192,13 @@ class Columns:
         lent = sharp * near / -spare[paid]
         best, received = weights, np.zeros(len(paid))
         for _ in range(self.tuning.steps if len(paid) else 0):
-            got = weights * (lent.T @ (given / (sharp @ weights)))
+            got = weights * (lent.T @ (given / np.maximum(sharp @ weights, TINY)))
             if got.min() > received.min():
                 best, received = weights, got
             if received.min() > 1:
                 break
             weights = weights / np.clip(got, 0.02, 50)
-            weights = np.maximum(weights / weights.max(), 1e-100)
+            weights = np.maximum(weights / weights.max(), FAINTEST)
         self.weights[y, paid] = best
         return paid, best, received
 
@@ -229,7 +232,7 @@ class Columns:
             paid, weights, _ = self._flow(y, self.asked)
             near, spare = self.decay[:, paid], np.maximum(cost - self.asked, 0)
             shares = near**self.tuning.sharpness * weights
-            shares /= shares.sum(axis=1, keepdims=True)
+            shares /= np.maximum(shares.sum(axis=1, keepdims=True), TINY)
             shares[shares < FAINT] = 0.0
             shares *= (spare / np.maximum(shares.sum(axis=1), FAINT))[:, None] * near
             x, s = np.nonzero(shares)

@@ -231,7 +231,7 @@ def open_with_stars(
             standing.report()
         if ends:
             break
-        with standing.stage("columns"):
+        with standing.stage("columns"), contextlib.suppress(scipy.linalg.LinAlgError):
             columns.advance()
         gaps.append(columns.gap)
         idle = len(gaps) > PATIENCE and gaps[-1] > WORTH * gaps[-PATIENCE]
