@@ -113,12 +113,9 @@ class Columns:
         held = np.clip(0.9 * self.proved, self.least / 2, self.most / 2)
         while (self.worth <= self.known @ held).any():
             held = 0.9 * held + 0.1 * self.least / 2
-        step = prices - held
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = (self.worth - self.known @ held) / (self.known @ step)
-            wall = np.where(step > 0, self.most - held, self.least - held) / step
-        reach = min(float(r[r > 0].min(initial=np.inf)) for r in (room, wall))
-        return held + min(1.0, 0.9 * reach) * step
+        step = np.clip(prices, 0.95 * self.least, 0.95 * self.most) - held
+        steepest = (self.known @ step / (self.worth - self.known @ held)).max()
+        return held + step * min(1.0, 0.9 / max(steepest, 0.9))
 
     def centre(self) -> FloatArray:
         """Prices at the centre, by Newton's method; the weights of the columns, (J,)."""

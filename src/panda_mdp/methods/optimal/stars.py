@@ -49,6 +49,8 @@ SOLVED, MOST_STEPS = 1e-7, 60
 """Residual, relative, at which conjugate gradients end, and their most steps."""
 MOST_GROWN = 6_000
 """Records of which columns are chosen."""
+NEARLY = 0.99
+"""Of all peaks, what is left of them less the negative ones, where few are."""
 MOST_ROUNDS = 80
 """Of columns."""
 PATIENCE, WORTH = 8, 0.98
@@ -85,14 +87,16 @@ class Stars:
         """(K,) s and m."""
 
     def released(self) -> Mechanism:
-        """The table of peaks; where some are negative or rounding costs too much another near it,
-        or the exponential mechanism."""
-        problem, made = self.problem, None
-        fills = self.shares.min() >= 0
+        """The table of peaks, or another near it where few are negative; else, and where rounding
+        costs too much, the exponential mechanism."""
+        problem, peaks, made = self.problem, np.maximum(self.shares, 0.0), None
+        fills, nearly = peaks.sum() == self.shares.sum(), NEARLY * peaks.sum() < self.shares.sum()
         if fills and isinstance(problem.domain.metric, Euclidean):
             made = factored(problem)[0] if problem.loss.size >= LEAST_FACTORED else None
         with contextlib.suppress(PrivacyError):
-            return made or self.near(self.decay * np.maximum(self.shares, 0.0), fills)
+            return made or (
+                self.near(self.decay * peaks, fills) if nearly else exponential(problem)
+            )
         return exponential(problem)
 
     def near(self, table: FloatArray, private: bool = False) -> Mechanism:
@@ -220,20 +224,20 @@ def open_with_stars(
     with standing.stage("columns"):
         start = star_prices(problem, stars.prices)
         columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
+        proof = columns.proof()
+        standing.raise_bound(proof.value, proof=proof)
     gaps, ends = [math.inf], False
-    while standing.missing(standing.value) > 0:
-        if ends or len(gaps) % PATIENCE == 1 or gaps[-1] <= (standing.budget.gap or 0.0):
-            with standing.stage("proof"):
-                proof = columns.proof()
-                standing.raise_bound(proof.value, proof=proof)
-            with contextlib.suppress(PrivacyError):
-                standing.offer_start(lambda: stars.near(columns.table()))
-            standing.report()
-        if ends:
-            break
+    while standing.missing(standing.value) > 0 and not ends:
         with standing.stage("columns"), contextlib.suppress(scipy.linalg.LinAlgError):
             columns.advance()
         gaps.append(columns.gap)
         idle = len(gaps) > PATIENCE and gaps[-1] > WORTH * gaps[-PATIENCE]
         ends = idle or standing.late() or len(gaps) > MOST_ROUNDS
+        if ends or len(gaps) % PATIENCE == 4 or gaps[-1] <= (standing.budget.gap or 0.0):
+            with standing.stage("columns"):
+                proof = columns.proof()
+                standing.raise_bound(proof.value, proof=proof)
+            with contextlib.suppress(PrivacyError):
+                standing.offer_start(lambda: stars.near(columns.table()))
+            standing.report()
     return None if standing.best is None else standing.best.matrix
