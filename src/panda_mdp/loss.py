@@ -115,15 +115,15 @@ class DistanceLoss(RebuiltOnCopy):
     def __getitem__(self, key: Any) -> FloatArray:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if isinstance(columns, slice):
-            some, chosen = np.arange(self.shape[0])[rows], self.outputs[columns]
-            count = some.size * len(chosen)
+            some, output_records = np.arange(self.shape[0])[rows], self.outputs[columns]
+            count = some.size * len(output_records)
             if count > MOST_STORED:
                 raise ProblemError(
                     f"{count:,} losses would take {8e-9 * count:.0f} GB as one array; take rows, "
                     "loss[records], or pairs, loss[records, columns]; pm.optimal solves such a "
                     "problem without the array"
                 )
-            block = self._powers(self.domain.metric.block(some.reshape(-1), chosen))
+            block = self._powers(self.domain.metric.block(some.reshape(-1), output_records))
             return block[0] if some.ndim == 0 else block
         if isinstance(rows, slice):
             rows = np.arange(self.shape[0])[rows, None]
@@ -241,10 +241,10 @@ def seen_by_groups(
     sees = np.empty((len(starts) - 1, len(loss)), dtype=np.bool_)
     outside = np.empty(len(loss))
     for rows, block in blocks(loss):
-        least = np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
-        inside = least <= least.min(axis=1, keepdims=True) + margin
+        least_losses = np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
+        inside = least_losses <= least_losses.min(axis=1, keepdims=True) + margin
         sees[:, rows] = inside.T
-        outside[rows] = np.where(inside, np.inf, least).min(axis=1)
+        outside[rows] = np.where(inside, np.inf, least_losses).min(axis=1)
     return sees, outside
 
 

@@ -63,15 +63,15 @@ class Outputs(RebuiltOnCopy):
     @classmethod
     def of(cls, records: npt.ArrayLike, domain: Domain) -> Outputs:
         """Outputs that are records of a domain, each once; they are called as the records are."""
-        chosen = check_indices(records, domain.size, "outputs", ProblemError)
-        if len(chosen) == 0:
+        output_records = check_indices(records, domain.size, "outputs", ProblemError)
+        if len(output_records) == 0:
             raise ProblemError("outputs is empty; name at least one record to report")
-        values, counts = np.unique(chosen, return_counts=True)
+        values, counts = np.unique(output_records, return_counts=True)
         if counts.max() > 1:
             raise ProblemError(
                 f"output {values[counts.argmax()]} is named {counts.max()} times; name each once"
             )
-        return cls(records=chosen)
+        return cls(records=output_records)
 
     @classmethod
     def at(

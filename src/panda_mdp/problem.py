@@ -133,12 +133,12 @@ class Problem(RebuiltOnCopy):
         nats = self.epsilon * float(np.median(distance.min(axis=1)))
         if nats <= OPEN_NATS:
             return ""
-        near, unit = nats / self.epsilon, domain.unit
+        nearest, unit = nats / self.epsilon, domain.unit
         return (
             f"epsilon {self.epsilon:g} {per(unit)} hides nothing here: records are typically "
-            f"{near:.3g} {unit} from the nearest other, and may be told from it with odds of "
-            f"e^{nats:.0f}. Is the unit right (metres taken for km)? Protection at {near:.3g} "
-            f"{unit} takes an epsilon of about {1 / near:.2g}"
+            f"{nearest:.3g} {unit} from the nearest other, and may be told from it with odds of "
+            f"e^{nats:.0f}. Is the unit right (metres taken for km)? Protection at {nearest:.3g} "
+            f"{unit} takes an epsilon of about {1 / nearest:.2g}"
         )
 
     @property

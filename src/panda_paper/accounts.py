@@ -112,8 +112,8 @@ def audited(run: PandaRun) -> Values:
 def _shares(plan: MarginPlan) -> dict[str, float]:
     """Mean shares of eps d over all pairs of anchors, and of Phase I over the near ones."""
     shares = plan.shares
-    near = np.triu(plan.distance < NEAR_KM, k=1)
-    rates = plan.leakage[near] / (plan.problem.epsilon * plan.distance[near])
+    near_pairs = np.triu(plan.distance < NEAR_KM, k=1)
+    rates = plan.leakage[near_pairs] / (plan.problem.epsilon * plan.distance[near_pairs])
     return {
         "near_cost": _median(rates),
         "share_selection": shares.selection,

@@ -59,11 +59,11 @@ def variant(name: str) -> str:
 
 def percents(values: Iterable[float]) -> str | None:
     """Shares in words: one number, or the range."""
-    known = sorted(value for value in values if not np.isnan(value))
-    if not known:
+    known_shares = sorted(value for value in values if not np.isnan(value))
+    if not known_shares:
         return None
-    low, high = f"{known[0]:.1%}", f"{known[-1]:.1%}"
-    return low if known[-1] - known[0] < 5e-4 else f"{low} to {high}"
+    low, high = f"{known_shares[0]:.1%}", f"{known_shares[-1]:.1%}"
+    return low if known_shares[-1] - known_shares[0] < 5e-4 else f"{low} to {high}"
 
 
 def below(mine: Series, theirs: Series) -> FloatArray:
@@ -158,8 +158,8 @@ def _paper_slower(city: str) -> list[bool]:
         for size in SIZES
         for mine in EXACT
     )
-    known = ([entry.mean for entry in pair if entry and entry.mean] for pair in pairs)
-    return [pair[0] > pair[1] for pair in known if len(pair) == 2]
+    known_means = ([entry.mean for entry in pair if entry and entry.mean] for pair in pairs)
+    return [pair[0] > pair[1] for pair in known_means if len(pair) == 2]
 
 
 def scale(results: CityResults) -> Quantities:
@@ -256,11 +256,11 @@ def how_much_lower(results: CityResults) -> Quantities:
 def ratio(results: CityResults) -> Quantities:
     rows = results.of("figure23")
     means = {name: rows.of(name).mean("ratio") for name in finished(rows)}
-    known = some({name: mean for name, mean in means.items() if not np.isnan(mean)})
+    known_means = some({name: mean for name, mean in means.items() if not np.isnan(mean)})
     best, floor = map(rows.of("optimal").series, ("loss_m", "lower_bound_m"))
     return {
-        "mean": float(np.mean([*known.values()])),
-        "figures": listed(known, "{:.3f}"),
+        "mean": float(np.mean([*known_means.values()])),
+        "figures": listed(known_means, "{:.3f}"),
         "optimal": float(np.mean(best.mean / floor.mean)) if len(floor) else NAN,
     }
 

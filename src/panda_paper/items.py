@@ -96,8 +96,8 @@ class Item:
     def resized(self, sizes: Callable[[Sequence[int]], Iterable[tuple[int, int]]]) -> Item:
         """The item at other sizes: for each method of a kind those that its own are turned into."""
         plan: dict[Cell, int] = {}
-        for own in dict.fromkeys((one.kind, one.method) for one in self.plan):
-            part = {one: self.plan[one] for one in self.plan if (one.kind, one.method) == own}
+        for pair in dict.fromkeys((one.kind, one.method) for one in self.plan):
+            part = {one: self.plan[one] for one in self.plan if (one.kind, one.method) == pair}
             for old, new in sizes(sorted({one.setting.records for one in part})):
                 of_size = (one for one in part if one.setting.records == old)
                 plan |= {one.at(records=new): part[one] for one in of_size}
@@ -125,9 +125,9 @@ class Item:
 
         Its own sizes keep their settings, others take those of the first one.
         """
-        known = self if methods is None else self.with_all_of(self)
-        named = known.methods if methods is None else methods
-        plan = {one: repeats or own for one, own in known.plan.items() if one.method in named}
+        whole = self if methods is None else self.with_all_of(self)
+        named = whole.methods if methods is None else methods
+        plan = {one: repeats or own for one, own in whole.plan.items() if one.method in named}
         if not plan:
             names = ", ".join((*self.methods, *self.optional))
             raise MethodError(
@@ -136,8 +136,8 @@ class Item:
         part = replace(self, plan=plan)
         if records is None:
             return part
-        wanted = dict.fromkeys(records)
-        return part.resized(lambda own: ((k if k in own else own[0], k) for k in wanted))
+        sizes = dict.fromkeys(records)
+        return part.resized(lambda own: ((k if k in own else own[0], k) for k in sizes))
 
 
 def _read_items() -> Iterator[Item]:
@@ -173,8 +173,8 @@ def restricted(
     repeats: int | None,
 ) -> tuple[Item, ...]:
     """Items with other sizes, some of their methods, or another number of repeats."""
-    known = {name for item in items for name in (*item.methods, *item.optional)}
-    _known(methods or (), sorted(known), "method")
+    known_methods = {name for item in items for name in (*item.methods, *item.optional)}
+    _known(methods or (), sorted(known_methods), "method")
     return tuple(
         item.restricted(records=records, methods=methods, repeats=repeats) for item in items
     )

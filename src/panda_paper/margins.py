@@ -109,10 +109,10 @@ def run_estimates(draw: Draw) -> Outcome:
     real = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=1)
     estimated = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=selection.neighbours)
     upper = np.triu_indices(len(anchors), k=1)
-    own, guess = real.margin[upper], estimated.margin[upper]
-    pairs = len(own)
+    real_margins, guess = real.margin[upper], estimated.margin[upper]
+    pairs = len(real_margins)
     values = {
-        "real": float(own.mean()),
+        "real": float(real_margins.mean()),
         "estimated": float(guess.mean()),
         "none": real.unreached_pairs / pairs,
         "uncovered": estimated.uncovered_pairs / pairs,
@@ -131,11 +131,11 @@ def run_selection(draw: Draw) -> Outcome:
     decay, text = draw.decay, BernoulliAnchors(draw.decay, radius=RADIUS_KM)
     distance = np.linspace(0, REACH_KM, STEPS)
     published = published_law(decay, domain, draw.study.name)
-    near = near_probability(decay, distance)
+    near_law = near_probability(decay, distance)
     values: Values = {
         "distance": distance.tolist(),
         "text": text.h(np.minimum(distance, RADIUS_KM)).tolist(),
-        "code": np.where(distance < published.radius, near, published.tail).tolist(),
+        "code": np.where(distance < published.radius, near_law, published.tail).tolist(),
         **_counts("text", BernoulliAnchors(decay).on(domain)),
         **_counts("code", published),
     }

@@ -103,10 +103,8 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
     All records are covered, so that a small Gamma is not what fails.
     """
     problem = draw.problem
-    chosen = selection or BernoulliAnchors(
-        draw.decay, alpha=0.95, rate=0.5, neighbours=problem.size
-    )
-    law = chosen.on(problem.domain)
+    coins = selection or BernoulliAnchors(draw.decay, alpha=0.95, rate=0.5, neighbours=problem.size)
+    law = coins.on(problem.domain)
     fit = feasibility(law, problem.epsilon, draw.delta, problem.prior, problem.size)
     values: Values = {
         "claimed_epsilon": problem.epsilon,
@@ -119,7 +117,7 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
         return Outcome(values, draw.clock.lap("feasibility"), "infeasible", reasons)
     options = PandaOptions(weights="prior", gap=GAP, time_limit=draw.limit)
     try:
-        result = panda(problem, draw.users, chosen, draw.delta, options, seed=draw.seed)
+        result = panda(problem, draw.users, coins, draw.delta, options, seed=draw.seed)
     except InfeasibleError as error:
         # Its first sentence, without its remedy.
         note = str(error).split(". ")[0]

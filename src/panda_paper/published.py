@@ -298,8 +298,8 @@ def published_accounts(
         np.searchsorted(involved, around.anchor),
         1 - delta,
     )
-    own = np.searchsorted(involved, anchors)
-    return leaked[np.ix_(own, own)], margin
+    anchor_places = np.searchsorted(involved, anchors)
+    return leaked[np.ix_(anchor_places, anchor_places)], margin
 
 
 def _surrogate_laws(law: AnchorLaw, anchors: IntArray) -> FloatArray:
@@ -340,11 +340,11 @@ def solve_near(
     matrix = np.zeros(cost.shape)
     matrix[np.arange(len(cost)), cost.argmin(axis=1)] = 1.0
     for part in np.flatnonzero(np.bincount(component) > 1):
-        inside, own = np.flatnonzero(component == part), component[i] == part
+        inside, own_pairs = np.flatnonzero(component == part), component[i] == part
         shape = (len(inside), cost.shape[1])
-        ends = np.searchsorted(inside, np.stack([i[own], j[own]], axis=1))
+        ends = np.searchsorted(inside, np.stack([i[own_pairs], j[own_pairs]], axis=1))
         # Every direction is a pair of its own, with its own bound.
-        privacy = privacy_rows(ends, bound[own], *shape)[: len(ends) * shape[1]]
+        privacy = privacy_rows(ends, bound[own_pairs], *shape)[: len(ends) * shape[1]]
         sums, none = np.ones(len(inside)), np.zeros(privacy.shape[0])
         lp = Lp(
             cost[inside].ravel() / cost_scale(cost[inside]),

@@ -73,9 +73,14 @@ class Row:
 
     def fields(self) -> Values:
         """As JSON has it."""
-        own = asdict(self) | {"seed": self.cell.repeat}
-        del own["cell"]
-        return {"key": self.cell.key, **self.cell.fields(), **own.pop("outcome"), **own}
+        facts_of_row = asdict(self) | {"seed": self.cell.repeat}
+        del facts_of_row["cell"]
+        return {
+            "key": self.cell.key,
+            **self.cell.fields(),
+            **facts_of_row.pop("outcome"),
+            **facts_of_row,
+        }
 
     @classmethod
     def read(cls, fields: Values) -> Row:
@@ -121,8 +126,10 @@ class Rows(tuple[Row, ...]):
         """A value of all rows that have it as a number, with its place on an axis, entries of lists
         one by one: (2, n)."""
         found = [(row.value(axis), row.value(value)) for row in self]
-        known = [pair for pair in found if not any(isinstance(one, NO_NUMBER) for one in pair)]
-        pairs = [np.stack(np.broadcast_arrays(*pair)).reshape(2, -1) for pair in known]
+        known_pairs = [
+            pair for pair in found if not any(isinstance(one, NO_NUMBER) for one in pair)
+        ]
+        pairs = [np.stack(np.broadcast_arrays(*pair)).reshape(2, -1) for pair in known_pairs]
         every = np.hstack([np.empty((2, 0)), *pairs])
         return every[:, ~np.isnan(every[1])]
 
@@ -230,22 +237,22 @@ class CellStore:
         self._rows[cell.key] = row
 
     def _check_study(self, study: Study) -> None:
-        known, facts = read_json(self.folder / STUDY), study.facts
-        for name in ("fingerprint", "real_prior") if known else ():
-            if known.get(name) != facts[name]:
+        stored_facts, facts = read_json(self.folder / STUDY), study.facts
+        for name in ("fingerprint", "real_prior") if stored_facts else ():
+            if stored_facts.get(name) != facts[name]:
                 raise InvalidInputError(
                     f"{self.folder} holds results of another study ({name} differs: "
-                    f"{known.get(name)!r}, now {facts[name]!r}); choose another --out"
+                    f"{stored_facts.get(name)!r}, now {facts[name]!r}); choose another --out"
                 )
-        if not known or known.get("remark", "") != study.remark:
+        if not stored_facts or stored_facts.get("remark", "") != study.remark:
             _write_json(self.folder / STUDY, facts)
 
     def _remember_environment(self) -> str:
         path = self.folder / ENVIRONMENT
-        known, here = read_json(path), environment()
+        environments, here = read_json(path), environment()
         name = hashlib.sha256(json.dumps(here, sort_keys=True).encode()).hexdigest()[:8]
-        if name not in known:
-            _write_json(path, {**known, name: here})
+        if name not in environments:
+            _write_json(path, {**environments, name: here})
         return name
 
 

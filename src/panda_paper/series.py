@@ -59,8 +59,8 @@ class Series:
 
 def deviation(values: FloatArray) -> float:
     """1.96 sample standard deviations; 0 for a single value or where one is infinite."""
-    known = len(values) > 1 and np.isfinite(values).all()
-    return SPREAD * float(np.std(values, ddof=1)) if known else 0.0
+    spread_known = len(values) > 1 and np.isfinite(values).all()
+    return SPREAD * float(np.std(values, ddof=1)) if spread_known else 0.0
 
 
 def trend(values: npt.ArrayLike) -> Trend:

@@ -62,10 +62,10 @@ def draw_problem(
     """
     domain = city.domain(records, seed)
     _check_count("tasks", tasks, domain)
-    generator, chosen = _draw_outputs(domain, outputs, seed)
+    generator, output_records = _draw_outputs(domain, outputs, seed)
     goals = generator.choice(domain.size, tasks, replace=False)
-    loss = travel_loss(city, domain, chosen, goals)
-    return Draw(Problem(domain, chosen, loss, epsilon), goals)
+    loss = travel_loss(city, domain, output_records, goals)
+    return Draw(Problem(domain, output_records, loss, epsilon), goals)
 
 
 def draw_displacement(
@@ -74,10 +74,10 @@ def draw_displacement(
     """The same draw of records and outputs; the loss is the distance to what is reported."""
     domain = source if isinstance(source, Domain) else source.domain(records, seed)
     if domain is source and records is not None:
-        chosen = np.random.default_rng(seed).choice(domain.size, records, replace=False)
-        domain = domain.take(np.sort(chosen))
-    chosen = _draw_outputs(domain, outputs, seed)[1]
-    return Problem(domain, chosen, distance_loss(domain, chosen), epsilon)
+        drawn_records = np.random.default_rng(seed).choice(domain.size, records, replace=False)
+        domain = domain.take(np.sort(drawn_records))
+    output_records = _draw_outputs(domain, outputs, seed)[1]
+    return Problem(domain, output_records, distance_loss(domain, output_records), epsilon)
 
 
 def _draw_outputs(domain: Domain, outputs: int, seed: int) -> tuple[np.random.Generator, IntArray]:

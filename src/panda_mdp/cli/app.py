@@ -171,8 +171,8 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
     from panda_mdp.table.decode import at_path, examine, inspect
 
     if inspect(file).phased:
-        own = "a file of PAnDA is audited against its own epsilon and delta"
-        require(epsilon is None, own, "--epsilon")
+        own_budget = "a file of PAnDA is audited against its own epsilon and delta"
+        require(epsilon is None, own_budget, "--epsilon")
         show_audit(file, json)
         return
     with working("auditing all pairs"):

@@ -67,9 +67,11 @@ def restore(folder: Backup, service: Service, json: Json = None) -> None:
     manifest = read_manifest(folder)
     keys = service.keys
     with closing(Store(service.database)) as store:
-        own = service.key_path(store)
-    if own.exists() and SigningKey.load(own).id != manifest.key:
-        raise InvalidInputError(f"{own} is another key than {manifest.key}, which the backup is of")
+        key_file = service.key_path(store)
+    if key_file.exists() and SigningKey.load(key_file).id != manifest.key:
+        raise InvalidInputError(
+            f"{key_file} is another key than {manifest.key}, which the backup is of"
+        )
     sheet = (folder / SHEET).read_bytes() if SHEET in manifest.files else None
     if sheet is not None and keys is not None and keys.exists() and keys.read_bytes() != sheet:
         raise InvalidInputError(f"{keys} is another sheet of keys than the backup's; move it aside")
@@ -78,9 +80,9 @@ def restore(folder: Backup, service: Service, json: Json = None) -> None:
     if sheet is not None and keys is not None and not keys.exists():
         write_private(keys, sheet)
     _show(manifest, f"Restored from {folder}", json)
-    if not own.exists():
+    if not key_file.exists():
         typer.echo(
-            f"key {manifest.key} is in no backup: put it to {own} before the start", err=True
+            f"key {manifest.key} is in no backup: put it to {key_file} before the start", err=True
         )
     typer.echo("what came after the backup is lost; clients that saw more will say so", err=True)
 

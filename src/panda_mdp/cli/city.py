@@ -37,8 +37,8 @@ def import_city(
         place NAME: Download a place by name instead (needs osmnx).
     """
     require((file is None) != (place is None), "give either a FILE or --place NAME")
-    known = out.suffix in (".npz", ".graphml")
-    require(known, f"{out.name} ends in neither .npz nor .graphml", "--out")
+    known_suffix = out.suffix in (".npz", ".graphml")
+    require(known_suffix, f"{out.name} ends in neither .npz nor .graphml", "--out")
     with working("reading the map"):
         report = fetch_place(str(place), options) if file is None else read_map(file, options)
         report.city.save(out)

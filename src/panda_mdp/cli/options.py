@@ -39,13 +39,13 @@ def described(command: Command) -> Command:
     groups: dict[str, Any] = {}
     parameters: dict[str, inspect.Parameter] = {}
     for name, one in signature.parameters.items():
-        own = {name: one}
+        options = {name: one}
         if is_dataclass(one.annotation):
             groups[name] = group = cast("Any", one.annotation)
-            own = dict(inspect.signature(group, eval_str=True).parameters)
+            options = dict(inspect.signature(group, eval_str=True).parameters)
             usual = {} if one.default is one.empty else vars(one.default)
-            own |= {field: own[field].replace(default=usual[field]) for field in usual}
-        parameters |= own
+            options |= {field: options[field].replace(default=usual[field]) for field in usual}
+        parameters |= options
     for thing in (*groups.values(), command):
         _describe(parameters, thing.__doc__ or "")
 

@@ -109,7 +109,7 @@ def open_survey(
     with working("reading the table and the map"):
         places = _places(file)
         streets = _streets(city, seed, names, places) if city else None
-    wanted = survey.deployment("panda" if inspect(file).phased else "table")
+    deployment = survey.deployment("panda" if inspect(file).phased else "table")
     with account.wire(network=Network(timeout_s=900)) as wire, working("publishing"):
         if places is not None:
             lat, lon = places.lat.tolist(), places.lon.tolist()
@@ -117,7 +117,7 @@ def open_survey(
             wire.post(DomainInfo, domain, "domains")
         info: TableInfo = wire.upload(TableInfo, file.read_bytes(), "tables", name)
         ref = TableRef(name=name, version=info.version)
-        wire.post(Deployment, wanted.model_copy(update={"table": ref}), "deployments")
+        wire.post(Deployment, deployment.model_copy(update={"table": ref}), "deployments")
     drawn = "no streets, 0 names"
     if streets is not None:
         drawn = f"{len(streets.u):,} streets, {len(streets.names):,} names"
@@ -155,13 +155,13 @@ def remove(
     require(not (exclude and include), "--exclude or --include, not both")
     action: Any = "exclude" if exclude else "include" if include else "erase"
     try:
-        wanted = RemovalRequest(action=action, token=token, batch=batch, receipt=receipt)
+        removal = RemovalRequest(action=action, token=token, batch=batch, receipt=receipt)
     except ValidationError:
         raise InvalidInputError(
             "give one of --token, --batch (12 hexadecimal digits) and --receipt (a report's id)"
         ) from None
     with account.wire() as wire:
-        done: RemovalDone = wire.post(RemovalDone, wanted, "removals")
+        done: RemovalDone = wire.post(RemovalDone, removal, "removals")
     typer.echo(f"{action}: {done.reports} reports; {done.tokens} tokens revoked")
 
 
@@ -185,7 +185,7 @@ def witness(
     from panda_mdp.protocol.messages.service import ServiceInfo
     from panda_mdp.protocol.messages.signing import SigningKey
 
-    own, place = SigningKey.load(key), server.folder.expanduser()
+    own_key, place = SigningKey.load(key), server.folder.expanduser()
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = None if token_file is None else read_token(token_file)
     with server.wire(token) as wire:
@@ -195,7 +195,7 @@ def witness(
         trust.check_log(log, keys)
         trust.pin_log(log.head)
         facts = {"size": log.head.size, "root": log.head.root, "at": time.time_ns() // 1_000_000}
-        seen = CoSigned.by(own, public=own.public.base64, **facts)
+        seen = CoSigned.by(own_key, public=own_key.public.base64, **facts)
         if token is not None:
             wire.post(CoSigned, seen, "log", "witnesses")
     typer.echo(seen.model_dump_json())

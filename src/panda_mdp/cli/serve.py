@@ -108,9 +108,9 @@ class Service:
                 f"{path}: the offline key has not certified key {key.id} for today; `panda-mdp "
                 "signing certify` does"
             )
-        known = store.value("operator")
-        if known is not None and known != operator.base64 and not new_key:
-            before = VerifyKey.from_base64(known)
+        known_operator = store.value("operator")
+        if known_operator is not None and known_operator != operator.base64 and not new_key:
+            before = VerifyKey.from_base64(known_operator)
             if sheet is None or follow(before, sheet.successions) != operator:
                 raise InvalidInputError(
                     f"{path}: what is published was signed for operator {before.id}, and this is "

@@ -82,8 +82,10 @@ class Objectives:
     @property
     def reference(self) -> str | None:
         """What to be better than by every measure; None where one objective is named, or none."""
-        near = self.radius is not None and not (self.then or self.attacker)
-        return self.against or ("laplace" if near or self.displacement is not None else None)
+        near_guesses = self.radius is not None and not (self.then or self.attacker)
+        return self.against or (
+            "laplace" if near_guesses or self.displacement is not None else None
+        )
 
     def solver(self, problem: Problem) -> Callable[..., Any]:
         """What solves for them."""
@@ -284,8 +286,8 @@ def meaning(mechanism: Any) -> list[tuple[str, str]]:
     bound = mechanism.bound
     if bound is not None and "dominates" not in mechanism.details:
         share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
-        least = f"{bound.value:.4g} {problem.loss_unit}"
-        rows.append(("bound", f"{share} the least possible, {least} ({bound.words})"))
+        least_loss = f"{bound.value:.4g} {problem.loss_unit}"
+        rows.append(("bound", f"{share} the least possible, {least_loss} ({bound.words})"))
     if mechanism.method.startswith("optimal"):
         rows.append(("optimised", _optimised(mechanism.details, problem)))
     for distance in (0.1, 1.0) if problem.domain.unit == "km" else ():

@@ -178,10 +178,10 @@ def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
 
     families = dict.fromkeys(type(trial.selection).__name__ for trial in fitting)
     for family, look in zip(families, LINE_STYLES, strict=False):
-        own = [trial for trial in fitting if type(trial.selection).__name__ == family]
-        download, loss = zip(*map(place, own), strict=True)
+        of_family = [trial for trial in fitting if type(trial.selection).__name__ == family]
+        download, loss = zip(*map(place, of_family), strict=True)
         axes.scatter(download, loss, **look, s=42, zorder=3, label=FAMILIES[family])
-        best = [trial for trial in own if trial in calibration.frontier]
+        best = [trial for trial in of_family if trial in calibration.frontier]
         for epsilon in dict.fromkeys(trial.selection_epsilon for trial in best):
             alike = [place(trial) for trial in best if trial.selection_epsilon == epsilon]
             axes.plot(*zip(*sorted(alike), strict=True), color=PALE, lw=0.8, zorder=1)

@@ -349,12 +349,12 @@ def draw_values(ground: Ground, values: FloatArray, title: str, label: str) -> F
     """
     figure, axes = ground.figure(title, beside=0.9)
     points, finite = ground.points, np.isfinite(values)
-    known = values[finite]
-    low, high = np.percentile(known, [1, 99]) if len(known) else (0.0, 1.0)
+    finite_values = values[finite]
+    low, high = np.percentile(finite_values, [1, 99]) if len(finite_values) else (0.0, 1.0)
     high = max(high, low + 0.01 * abs(low) + 1e-12)
     size = float(np.clip(36000 / len(points), 4, 60))
     # High values last: they are what one looks for.
-    order = np.flatnonzero(finite)[np.argsort(known, kind="stable")]
+    order = np.flatnonzero(finite)[np.argsort(finite_values, kind="stable")]
     marks: Collection
     if ground.outlines is not None:
         marks = zone_patches(ground.outlines[order], values[order])
@@ -367,7 +367,7 @@ def draw_values(ground: Ground, values: FloatArray, title: str, label: str) -> F
                      label="unbounded")  # fmt: skip
         legend_below(axes)
     beyond = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
-    extend = beyond[int((known < low).any()), int((known > high).any())]
+    extend = beyond[int((finite_values < low).any()), int((finite_values > high).any())]
     bar = figure.colorbar(marks, ax=axes, shrink=0.72, pad=0.01, extend=extend)
     bar.ax.ticklabel_format(axis="y", useOffset=False)
     bar.set_label(label)

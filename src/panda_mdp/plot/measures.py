@@ -85,12 +85,14 @@ def privacy_loss_curve(
     # Two impossible outcomes tell nothing apart, a possible and an impossible one everything.
     logs = np.log(weights, out=np.full(weights.shape, -2 * UNBOUNDED), where=weights > 0)
     distance = domain.distances(some, some)[np.triu_indices(count, 1)]
-    near, gap = distance <= limit, scipy.spatial.distance.pdist(logs, "chebyshev")
+    near_pairs, gap = distance <= limit, scipy.spatial.distance.pdist(logs, "chebyshev")
     found = (
-        scipy.stats.binned_statistic(distance[near], gap[near], how, bins, (0, limit)).statistic
+        scipy.stats.binned_statistic(
+            distance[near_pairs], gap[near_pairs], how, bins, (0, limit)
+        ).statistic
         for how in ("max", "median")
     )
     largest, median = np.stack([*found]).astype(np.float64)
     largest[largest > UNBOUNDED] = median[median > UNBOUNDED] = np.inf
     edges = np.linspace(0, limit, bins + 1)
-    return LossCurve(edges[1:], largest, median, int(near.sum()), sampled)
+    return LossCurve(edges[1:], largest, median, int(near_pairs.sum()), sampled)
