@@ -84,6 +84,16 @@ def test_many_batches_without_people(suffix, mechanism, tmp_path):
     assert (summary.rows, summary.outside) == (300, 1) and seen[-1] == 300
 
 
+def test_people_are_counted_over_all_batches(keyed, tmp_path):
+    """A record that somebody reported in an earlier batch is the same draw, and counts once."""
+    many = pd.concat([FRAME] * 12, ignore_index=True)
+    source, counted = write(tmp_path / "in.ndjson", many), []
+    for rows in (1000, 7):
+        summary = perturb_file(keyed, source, tmp_path / "out.ndjson", rows=rows, treatment=KEPT)
+        counted.append((summary.rows, summary.people, summary.most, summary.spent))
+    assert counted[0] == counted[1] and counted[0][2] == 2
+
+
 def notes_of(path: Path) -> dict[str, Any]:
     return json.loads(parquet.read_schema(path).metadata[b"geo"])["columns"]["geometry"]
 

@@ -55,10 +55,16 @@ def host_rate(
     return _by_record(domain, largest_rate(cut, *along, compiled=compiled))
 
 
-def floored_rate(domain: Domain, rows: FlooredRows, *, compiled: bool | None = None) -> Worst:
+def floored_rate(
+    domain: Domain,
+    rows: FlooredRows,
+    *,
+    compiled: bool | None = None,
+    entries: int = CHUNK_ENTRIES,
+) -> Worst:
     """`host_rate` of rows over a floor in which every column is 0 for all records or for none."""
     best = (0.0, 0, 1)
-    for cut, weights in cuts(domain, rows):
+    for cut, weights in cuts(domain, rows, entries):
         # A column that is 0 in all rows tells nothing.
         logs = np.log(np.maximum(weights, 1).astype(np.float64))
         floors = np.log(np.maximum(cut.floors, 1).astype(np.float64))
