@@ -196,7 +196,10 @@ def all_ways(movement, table, reports, draws):
                 chance *= movement.steps[way[t - 1], record]
                 if draws == "stay" and way[t - 1] != record:
                     drawn = {}
-            if record in drawn and draws != "anew":
+            if isinstance(draws, int):
+                # Between two draws of the clock any report may be repeated.
+                chance *= likely[t, record] if t % draws == 0 else 1.0
+            elif record in drawn and draws != "anew":
                 chance *= drawn[record] == reports[t]
             else:
                 chance *= likely[t, record]
@@ -206,11 +209,16 @@ def all_ways(movement, table, reports, draws):
     return belief / belief.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("draws", ["anew", "stay", "keyed"])
+@pytest.mark.parametrize("draws", ["anew", "stay", "keyed", 1, 2, 3])
 def test_who_knows_how_draws_are_made_believes_the_sum_over_all_ways(movement, table, draws):
     for reports in ([0, 0, 2, 0, 0], [3, 2, 3, 3, 2]):
         told = track(movement, table, reports, draws)
         assert told == pytest.approx(all_ways(movement, table, reports, draws), rel=1e-10)
+
+
+def test_a_clock_that_never_draws_is_refused(movement, table):
+    with pytest.raises(MethodError, match="draws is 0"):
+        track(movement, table, [0, 2], 0)
 
 
 def test_too_many_ways_are_refused(table):

@@ -173,13 +173,15 @@ def likelihoods(table: Table, reports: npt.ArrayLike) -> FloatArray:
 
 
 def track(
-    movement: Movement, table: Table, reports: npt.ArrayLike, draws: Draws = "anew"
+    movement: Movement, table: Table, reports: npt.ArrayLike, draws: Draws | int = "anew"
 ) -> FloatArray:
     """p(record at t | all reports), (T, K), for who knows how people move and how draws are made.
 
     "anew": every report is a new draw. "stay": a draw is repeated while somebody stays, and made
-    anew after each move. "keyed": each record has one draw for ever, so a way that comes back says
-    the same again; exact as a sum over all ways, for few records and steps.
+    anew after each move. A number n: at every n-th fix a draw is made, and repeated until the next,
+    whatever happens: a public clock, so that what is repeated tells nothing. "keyed": each record
+    has one draw for ever, so a way that comes back says the same again; exact as a sum over all
+    ways, for few records and steps.
 
     >>> from panda_mdp import Domain, Problem, exponential
     >>> line = Domain.from_vectors([[0.0], [1.0]])
@@ -192,6 +194,11 @@ def track(
     keyed [0.731 0.269]
     """
     seen, named = likelihoods(table, reports), np.asarray(reports)
+    if isinstance(draws, int):
+        if draws < 1:
+            raise MethodError(f"draws is {draws}; a draw is made at every n-th fix, n from 1")
+        fresh = np.arange(len(seen)) % draws == 0
+        return forward_backward(movement, np.where(fresh[:, None], seen, 1.0))
     if draws != "keyed":
         again = np.append(False, named[1:] == named[:-1])
         return forward_backward(movement, seen, again if draws == "stay" else None)
