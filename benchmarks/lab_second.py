@@ -42,7 +42,7 @@ def main() -> None:
         start = time.perf_counter()
         table = pm.second_objective(problem, name, float(slack), radius=radius)
         took = time.perf_counter() - start
-        then_s = dict(table.stages)["second objective"]
+        then_s = dict(table.stages)["second"]
         row = {
             **table.details["second"],
             "first_iterations": table.details["iterations"],

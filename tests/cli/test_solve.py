@@ -265,3 +265,28 @@ def test_asked_for_a_displacement_the_table_is_better_than_noise(
     assert card.exit_code == 0 and pair in card.output
     fixed = call("solve", town, "-o", target, "--against", "android", "--displacement", "0.3")
     assert fixed.exit_code == 2 and "displacement of its own" in " ".join(fixed.output.split())
+
+
+def test_a_file_is_perturbed_from_a_map(tmp_path: Path) -> None:
+    """The table that beats noise is made once, saved beside the target and taken again."""
+    places = tmp_path / "places.csv"
+    lat, lon = 41.9 + 0.002 * np.arange(12), 12.5 + 0.001 * np.arange(12) ** 1.5
+    lines = [f"{a:.6f},{b:.6f}" for a, b in zip(lat, lon, strict=True)]
+    places.write_text("\n".join(["lat,lon", *lines]) + "\n")
+    rows, out, table = (tmp_path / name for name in ("rows.csv", "out.csv", "out.pmdp"))
+    rows.write_text(f"lat,lon\n{lines[3]}\n{lines[7]}\n")
+    made = call("perturb", places, rows, "-o", out, "--displacement", "0.4")
+    assert made.exit_code == 0, made.output
+    assert "each is at most" in " ".join(made.output.split())
+    assert pm.load(table).details is not None and len(out.read_text().splitlines()) == 3
+    before = table.read_bytes()
+    out.unlink()
+    again = call("perturb", places, rows, "-o", out, "--displacement", "0.4")
+    assert again.exit_code == 0 and "is there, and is taken" in again.output
+    assert table.read_bytes() == before
+    for wrong, option in (
+        ((table, rows, "-o", tmp_path / "b.csv"), "--disp"),
+        ((places,), "--out"),
+    ):
+        refused = call("perturb", *wrong, "--displacement", "0.4")
+        assert refused.exit_code == 2 and option in refused.output

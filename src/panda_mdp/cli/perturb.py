@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import unwrap
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -120,6 +121,7 @@ def perturb(
     named: Named,
     drawing: Drawing,
     promise: Promise,
+    displacement: Number = None,
     json: Json = None,
 ) -> None:
     """Draw a report for every line of standard input, or for every row of a file.
@@ -129,11 +131,14 @@ def perturb(
     where records are not places). A place that is snapped to its nearest record is covered up to
     the snap limit: epsilon (d + 2 limit). A table for every point of an area
     draws at the point, and nothing is snapped. Each further report of the same place spends epsilon
-    again, unless --key repeats draws. A table of PAnDA runs Phase I first: for every line, or once
-    for each person, period and place where --person names one.
+    again, unless --key repeats draws. With a map in place of a table and --displacement, what
+    `solve` makes of them is saved beside the target, and taken again where it is there: another
+    table for the same people would add what it tells. A table of PAnDA runs Phase I first: for
+    every line, or once for each person, period and place where --person names one.
 
     Options:
-        table TABLE: A saved mechanism (.pmdp).
+        table TABLE: A saved mechanism (.pmdp), or a map.
+        displacement KM: With a map: how far reports lie from places on average.
     """
     from panda_mdp.panda.file import load
 
@@ -147,6 +152,8 @@ def perturb(
         (rows is None) == (out is None),
         "FILE and --out go together; without both, lines are read from standard input",
     )
+    if displacement is not None:
+        table = _table_of(table, out, displacement)
     mechanism = load(table, expected=promise.expected)
     if rows is None or out is None:
         _perturb_lines(mechanism, drawing.snap_limit, json)
@@ -183,6 +190,23 @@ def perturb(
         page = write_statement(summary, columns.drawn, treatment, table.name)
         with atomic_file(file.statement) as stream:
             stream.write(page.encode())
+
+
+def _table_of(city: Path, out: Path | None, displacement: float) -> Path:
+    """The table of a map beside the target: the one that is there, or what `solve` makes."""
+    from panda_mdp.cli.options import Drawn
+    from panda_mdp.cli.solve import Measured, Objectives, Solving, solve
+
+    plain = "--displacement is for a map; this is a table, whose displacement is what it is"
+    require(city.suffix != ".pmdp", plain, "--displacement")
+    require(out is not None, "a table of a map is saved beside --out FILE; name it", "--out")
+    made = Path(out or "").with_suffix(".pmdp")
+    if made.exists():
+        typer.echo(f"{made} is there, and is taken; --displacement is not looked at")
+    else:
+        wishes = Objectives(displacement=displacement)
+        unwrap(solve)(str(city), made, Drawn(), Measured(), Solving(), wishes)
+    return made
 
 
 def _way(text: str) -> tuple[str, str | float]:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -187,6 +186,13 @@ def choose_epsilon(
         )
     )
     unit, loss_unit = problem.domain.unit, str(problem.loss_unit)
+    # Between reports that can tell nothing and reports that tell neighbours from each other.
+    nearest = float(np.median(problem.domain.neighbours(1)[1]))
+    start = 1 / float(np.sqrt(nearest * problem.domain.diameter))
+
+    def at(epsilon: float) -> Mechanism:
+        return _best(problem.with_epsilon(epsilon))
+
     if within is not None and odds is not None:
         epsilon = float(np.log(odds) / within)
         reason = (
@@ -194,11 +200,11 @@ def choose_epsilon(
             f"other with odds of at most {odds:g} to 1"
         )
     elif loss is not None:
-        epsilon = _bisect(problem, "loss", lambda at: _best(at).loss <= loss)
+        epsilon = _edge(start, lambda e: at(e).loss <= loss, True, "loss", problem)
         reason = f"the least at which a table loses at most {amount(f'{loss:g}', loss_unit)}"
     else:
         least = float(error or 0.0)
-        epsilon = _bisect(problem, "error", lambda at: attack(_best(at)).error >= least)
+        epsilon = _edge(start, lambda e: attack(at(e)).error >= least, False, "error", problem)
         reason = f"the largest at which the best attacker is off by {distance_words(least, unit)}"
     seen = [_point(problem.with_epsilon(factor * epsilon)) for factor in AROUND]
     chosen, table, prior_error = seen[AROUND.index(1.0)]
@@ -222,25 +228,25 @@ def least_epsilon(
     references: Table | Sequence[Table],
     *,
     radii: Sequence[float] = RADII,
-    time_limit: float | None = None,
+    budget: Budget | None = None,
 ) -> tuple[Mechanism, float]:
     """The table at the least epsilon at which one is found that beats `references` by every measure
     of `dominate`, to 2 %; and the largest epsilon at which it is proved that none does, or 0.
 
     What is private at an epsilon is so at a larger one, so the least lies between the two. It is
-    looked for from the problem's epsilon; `time_limit` is that of each table, and one that is not
-    found in time counts as none.
+    looked for from the problem's epsilon; `budget` is that of each table, and one that is not found
+    within it counts as none.
     """
     others = [references] if isinstance(references, Table) else list(references)
     check_references(problem, others)
-    measures, budget = measures_of(problem, others, radii), Budget(GAP / 4, time_limit)
+    measures, each = measures_of(problem, others, radii), budget or Budget(GAP / 4)
     found: dict[float, Mechanism] = {}
     refuted = [0.0]
 
     def holds(epsilon: float) -> bool:
         try:
             at = problem.with_epsilon(epsilon)
-            table = least_factor(at, others, measures, budget, decide=True)
+            table = least_factor(at, others, measures, each, decide=True)
             told = table.details["dominates"]
             proved = told["bound"] > 1
         except InfeasibleError as error:
@@ -251,18 +257,7 @@ def least_epsilon(
             refuted.append(epsilon)
         return bool(told["holds"])
 
-    epsilon = last = problem.epsilon
-    factor = 0.5 if holds(epsilon) else 2.0
-    for _ in range(STEPS):
-        last, epsilon = epsilon, factor * epsilon
-        if holds(epsilon) == (factor > 1):
-            break
-    if not found:
-        raise MethodError(
-            f"no table is found that beats the references, up to {epsilon:.4g} "
-            f"{per(problem.domain.unit)}; give each more time, or larger radii"
-        )
-    _halved(min(found), last if factor > 1 else epsilon, holds)
+    _edge(problem.epsilon, holds, True, "references, beaten by every measure", problem)
     return found[min(found)], max(refuted)
 
 
@@ -289,34 +284,26 @@ def _point(problem: Problem) -> tuple[Point, Mechanism, float]:
     return point, table, seen.prior_error
 
 
-def _bisect(
-    problem: Problem, wish: Literal["loss", "error"], holds: Callable[[Problem], bool]
+def _edge(
+    epsilon: float, holds: Callable[[float], bool], above: bool, wish: str, problem: Problem
 ) -> float:
-    """The end of the epsilons at which a wish holds: a loss holds above it, an error below it.
-
-    They go from reports that can tell nothing to reports that tell neighbours from each other.
-    """
-    nearest = float(np.median(problem.domain.neighbours(1)[1]))
-    outside, inside = 0.02 / problem.domain.diameter, 20.0 / nearest
-    edge, other = "largest", "larger"
-    if wish == "error":
-        inside, outside, edge, other = outside, inside, "smallest", "smaller"
-
-    def meets(epsilon: float) -> bool:
-        return holds(problem.with_epsilon(epsilon))
-
-    if not meets(inside):
+    """The end of the epsilons at which a wish holds, which it does above it, or below: from one
+    epsilon by doubling or halving, then between the two that differ."""
+    first = holds(epsilon)
+    factor = 0.5 if first == above else 2.0
+    for _ in range(STEPS):
+        last, epsilon = epsilon, factor * epsilon
+        if holds(epsilon) != first:
+            break
+    else:
+        if first:
+            return epsilon
+        edge, other = ("largest", "larger") if above else ("smallest", "smaller")
         raise MethodError(
-            f"no epsilon meets this {wish}: even the {edge} that is tried, {inside:.4g} "
+            f"no epsilon meets this {wish}: even the {edge} that is tried, {epsilon:.4g} "
             f"{per(problem.domain.unit)}, does not; ask for a {other} one"
         )
-    if meets(outside):
-        return outside
-    return _halved(inside, outside, meets)
-
-
-def _halved(inside: float, outside: float, holds: Callable[[float], bool]) -> float:
-    """The end of the epsilons at which something holds, which lies between the two."""
+    inside, outside = (last, epsilon) if first else (epsilon, last)
     for _ in range(STEPS):
         if abs(np.log(outside / inside)) < CLOSE:
             break

@@ -29,6 +29,7 @@ from panda_mdp.methods.constopt import constopt
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.planar_laplace import planar_laplace
+from panda_mdp.methods.second.dominate import dominate
 from panda_mdp.methods.second.second import second_objective
 from panda_mdp.methods.words import RULES, field_table
 from panda_mdp.panda.balls import BallAnchors
@@ -81,6 +82,11 @@ class Method:
 def remapped(function: Callable[[Problem], Mechanism], problem: Problem) -> Table:
     """A table with every output replaced by what serves best given that it was drawn."""
     return remap(function(problem))
+
+
+def beside_noise(problem: Problem, time_limit: float | None = None) -> Mechanism:
+    """What tells guessers least, in shares of remapped planar Laplace noise, at its loss."""
+    return dominate(problem, remap(planar_laplace(problem)), time_limit=time_limit)
 
 
 def panda_ball(
@@ -156,6 +162,7 @@ METHODS = (
     Method("optimal_highs", "optimal, HiGHS", solve_lp, timed=True, demo_seconds=None),
     Method("optimal", "optimal", optimal, "LP", timed=True),
     Method("optimal_then", "optimal, then guesses", _GUESSES, timed=True),
+    Method("dominate", "dominate noise", beside_noise, timed=True),
     Method("panda", "PAnDA, balls", panda_ball, timed=True),
     Method("panda_candidates", "PAnDA, candidates", panda_candidates, timed=True),
     *(

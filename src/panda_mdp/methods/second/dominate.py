@@ -42,7 +42,7 @@ from panda_mdp.methods.second.objectives import (
     guess_sets,
     place_error,
 )
-from panda_mdp.methods.second.second import first_table
+from panda_mdp.methods.second.second import concluded, first_table
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, Table
 
@@ -51,11 +51,11 @@ SHORT = 10.0
 """What a share of the error that is missing counts, in shares of a measure."""
 PACE = 30.0
 """How fast rates follow the measures, in shares of one; it falls as the root of the looks."""
-ERROR_PACE = 30.0
+ERROR_PACE = 5.0
 """How much slower the price of the error moves: the error follows the loss, which comes first."""
 FAINTEST = 1e-3
 """Share that all measures have at least, together: what is out of sight could not come back."""
-MARGIN = 1e-4
+MARGIN = 2e-3
 """Of the error: by which it is aimed above what is asked, for rounding and repair."""
 LEAST_WORK, WORK = 1200, 4.0
 ERROR_ROUNDING = 1e-4
@@ -173,7 +173,7 @@ class Combined(Forms):
     def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
         """For an LP, at a loss of `most`: every measure at most t of the references', the error
         theirs."""
-        least, above = self.least_error, self.least_error * (1 + MARGIN)
+        least, above = self.least_error, self.least_error * (1 + MARGIN / 20)
         # Where reports are their own best guesses the error is the loss, and no table has more.
         aim = max(min(above, most * UNDER), least * UNDER)
         error = Ceiling(Errors.about(self.problem), least or 1.0, False, -least, -aim)
@@ -181,17 +181,18 @@ class Combined(Forms):
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
         """Rates that follow what is worst at a table, in the order of the parts' records."""
-        values = np.array([part.forward(table).max(axis=0).sum() for part in self.parts])
+        values = np.array([part.forward(table).max(axis=0).sum() for part in self.parts[:-1]])
         references = np.array([measure.reference for measure in self.measures])
-        ratios, pace = values[:-1] / references, PACE / math.sqrt(1.0 + self.looks)
+        ratios, pace = values / references, PACE / math.sqrt(1.0 + self.looks)
         shares = self.rates[:-1] * references * np.exp(pace * (ratios - ratios.max()))
         shares = np.maximum(shares / shares.sum(), FAINTEST / len(shares))
         rates = shares / shares.sum() / references * (1 - 1e-12)
-        missing = self.least_error * (1 + MARGIN) + values[-1]
-        step = pace / ERROR_PACE * missing / max(self.least_error, 1e-300) ** 2
-        price = max(0.0, self.rates[-1] + step)
         split = self._split(weights)
         parts = tuple(part.moved(table, w) for part, w in zip(self.parts, split, strict=True))
+        # With the guesses that are best now: those that were held err more.
+        missing = self.least_error * (1 + MARGIN) + parts[-1].forward(table).max(axis=0).sum()
+        step = pace / ERROR_PACE * missing / max(self.least_error, 1e-300) ** 2
+        price = max(0.0, self.rates[-1] + step)
         return replace(self, parts=parts, rates=np.append(rates, price), looks=self.looks + 1)
 
 
@@ -274,13 +275,8 @@ def least_factor(
         "holds": bool(
             factor <= 1 and reached >= error * (1 - ERROR_ROUNDING) and table.loss <= most
         ),
-        "stopped": standing.stopped,
     }
-    return table.with_facts(
-        bound=first.bound,
-        stages=(*first.stages, ("dominance", sum(standing.seconds.values()))),
-        details={**table.details, "dominates": facts},
-    )
+    return concluded(standing, first, "dominates", facts)
 
 
 def check_references(problem: Problem, references: Sequence[Table]) -> None:

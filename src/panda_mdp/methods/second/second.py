@@ -4,14 +4,14 @@ what an attacker gains, at the least loss. Certified for both."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.certify import Budget, Report, certify
+from panda_mdp.methods.certify import Budget, Report, Standing, certify
 from panda_mdp.methods.optimal.backends import Machine, choose
 from panda_mdp.methods.optimal.solve import FirstOrder, solver_for
 from panda_mdp.methods.optimal.starts import one_row
@@ -80,27 +80,19 @@ def second_objective(
     fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
     granted = max(fewest, int(solver.work * best.details.get("iterations", 0)))
     standing = certify(solver, Budget(OBJECTIVE_GAP, share.time_limit, granted), progress)
-    before = limit.inside.least
-    table = standing.certified
-    improved = table is not best
     facts = {
         "objective": name,
         "radius": radius,
         "value": goal.sign * standing.value,
         "bound": goal.sign * standing.bound,
-        "before": goal.sign * before,
+        "before": goal.sign * limit.inside.least,
         "unit": goal.unit,
         "slack": slack,
         "budget": budget,
-        "improved": improved,
-        "stopped": standing.stopped,
+        "improved": standing.certified is not best,
         "iterations": solver.iterations,
     }
-    return table.with_facts(
-        bound=best.bound,
-        stages=(*best.stages, ("second objective", sum(standing.seconds.values()))),
-        details={**best.details, **table.details, "second": facts},
-    )
+    return concluded(standing, best, "second", facts)
 
 
 def limit_attacker(
@@ -139,7 +131,7 @@ def limit_attacker(
     goal = objective(problem, attacker, radius, None if exact else free.matrix)
     asked = Limit(goal, free, goal.sign * limit, safe)
     least, value = free.lower_bound or 0.0, asked.limited(free.matrix)
-    facts: dict[str, object] = {
+    facts: dict[str, Any] = {
         "objective": attacker,
         "radius": radius,
         "limit": limit,
@@ -155,17 +147,22 @@ def limit_attacker(
     work = max(LEAST_LIMIT_WORK, int(LIMIT_WORK * free.details.get("iterations", 0)))
     solver = ExactLimit(asked) if exact else Descent(asked, trade_off)
     standing = certify(solver, replace(share, iterations=work), progress)
-    best = standing.certified
     facts |= {
-        "value": goal.sign * asked.limited(best.matrix),
+        "value": goal.sign * asked.limited(standing.certified.matrix),
         "bound": max(standing.bound, least),
-        "stopped": standing.stopped,
         "iterations": solver.iterations,
     }
-    return best.with_facts(
-        bound=free.bound,
-        stages=(*free.stages, ("solve, repair and audit", sum(standing.seconds.values()))),
-        details={**best.details, "limited": facts},
+    return concluded(standing, free, "limited", facts)
+
+
+def concluded(standing: Standing, first: Mechanism, name: str, facts: dict[str, Any]) -> Mechanism:
+    """The best table of a second solve with what is known of it, beside what is of the first."""
+    table = standing.certified
+    told = {name: facts | {"stopped": standing.stopped}}
+    return table.with_facts(
+        bound=first.bound,
+        stages=(*first.stages, (name, sum(standing.seconds.values()))),
+        details={**first.details, **table.details, **told},
     )
 
 
