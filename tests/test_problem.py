@@ -22,6 +22,7 @@ LOSS = [[0.0, 2.0], [1.0, 1.0], [2.0, 0.0]]
         ({"outputs": [0, -1]}, ["outputs[1] is -1", "0..2"]),
         ({"outputs": [0, 0]}, ["output 0 is named 2 times", "once"]),
         ({"outputs": [0.5, 1]}, ["whole numbers"]),
+        ({"loss_unit": "m\nhas no loss"}, ["control characters", "leave them out"]),
         ({"loss": np.transpose(LOSS)}, ["(2, 3)", "(3, 2)", "transpose"]),
         ({"loss": [[0.0, 1.0]]}, ["(1, 2)", "(3, 2)"]),
         ({"loss": [[0, 2], [1, -1], [2, 0]]}, ["loss[1, 1] is -1.0", "not negative"]),

@@ -278,10 +278,10 @@ def read(data):
     stated = [notes[a] for a in ("lower_bound", "loss") if notes[a] is not None]
     for value in (*(s for _, s in notes["stages"]), *stated):
         number(value, -sys.float_info.max, (int, float))
-    kind, unit = domain["kind"], domain["unit"]
-    table.kind, table.unit = kind, ascii(unit)[1:-1]  # printed without lines of its own
+    kind, unit = table.kind, table.unit = domain["kind"], domain["unit"]
     known = kind in METRICS and unit == {"haversine": "km", "angular": "rad"}.get(kind, unit)
-    need(known, f"{kind!r}, {unit!r}")
+    known &= not any(c < " " or "~" < c < "\xa0" for c in unit + claims["loss"]["unit"])
+    need(known, f"{kind!r}, {unit!r}, or a unit with control characters")
     names, first = ARRAYS[kind], ARRAYS[kind][0]
     k = table.size = table.parts[first].shape[0]
     k, names = part("paths")["records"](table) if kind == "graph" else (k, names)

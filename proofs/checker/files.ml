@@ -469,6 +469,9 @@ let read data =
   let kind = Json.text (Json.get "kind" domain) and unit = Json.text (Json.get "unit" domain) in
   need (kind <> "haversine" || unit = "km") "great circles are in km";
   need (kind <> "angular" || unit = "rad") "angles are in rad";
+  let plain c = c >= 32 && (c < 127 || c >= 160) in
+  let units = [ unit; Json.text (Json.get "unit" (Json.get "loss" claims)) ] in
+  need (List.for_all (fun u -> List.for_all plain (Json.characters u)) units) "a unit with control characters";
   let first = section (List.hd (metric_arrays kind)) in
   let edges = if kind = "graph" then (
     let edges = whole "edges" [ -1; 2 ] in

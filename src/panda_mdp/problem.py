@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +100,10 @@ class Problem(RebuiltOnCopy):
             set_(self, "prior_source", "uniform" if uniform else "given")
         if self.loss_unit is None:
             set_(self, "loss_unit", self.domain.unit)
+        for unit in (self.domain.unit, self.loss_unit):
+            # Whoever prints it prints one line, and nothing that a terminal would obey.
+            if any(category(letter) == "Cc" for letter in str(unit)):
+                raise ProblemError(f"the unit {unit!r} has control characters; leave them out")
         if self.scale_warning:
             warnings.warn(self.scale_warning, ScaleWarning, stacklevel=3)
 

@@ -289,7 +289,7 @@ def good() -> Iterator[Sample]:
     equal.header["notes"]["lower_bound"] = None
     yield Sample("equal rows", "plain", equal.bytes())
     yield Sample(UNTRUE, "plain", changed("euclidean", state("notes.lower_bound", 1e9)))
-    for unit in ("unit\0", "é", "km\nholds: "):
+    for unit in ("é", "\xa0"):
         yield Sample(f"in {unit!r}", "plain", changed("matrix", state("domain.unit", unit)))
     for name in OTHERS:
         yield Sample(name, name.partition(" ")[0], honest(name))
@@ -690,6 +690,10 @@ SECTIONS: dict[str, Change] = {
     "features: one without its field": state("features", ["mesh"]),
     "features: a text": state("features", "mesh"),
     "features: none": without("features"),
+    "a unit of two lines": state("domain.unit", "unit\nholds: "),
+    "a unit that ends early": state("domain.unit", "unit\0"),
+    "a unit of losses that a terminal obeys": state("loss.unit", "\x9b2J"),
+    "a unit that is taken back": state("loss.unit", "\x7f"),
     "notes without a date": without("notes.date"),
     "notes without a library": without("notes.library"),
     "losses with a digest": state("loss.digest", "0" * 64),

@@ -6,10 +6,10 @@
 Each `.toml` file of tests/mutants is a list of bugs: a file, a piece of it that occurs once, what
 stands there instead, and the tests that must then fail. The tests run in a copy of the tree, first
 as it is, where they must pass, then with the bug. A bug is killed where a test fails, does not end
-or ends the process; a run that fails in any other way is an error, for it says nothing. Where a module or a program
-is missing, the bugs whose tests need it count as not run, by name. Tables of several machines are
-merged where they are of the same sources. Exit code 1 where more bugs survived than the share
-that is allowed, or where something did not run.
+or ends the process; a run that fails in any other way is an error, for it says nothing. Where a
+module or a program is missing, the bugs whose tests need it count as not run, by name. Tables of
+several machines are merged where they are of the same sources. Exit code 1 where more bugs survived
+than the share that is allowed, or where something did not run.
 """
 
 from __future__ import annotations
