@@ -201,11 +201,18 @@ def test_empty_sets_are_named_by_position_only(problem) -> None:
 
 
 def test_a_set_that_is_empty_reports_without_the_record(problem) -> None:
-    selection = pm.BernoulliAnchors("exponential", alpha=0.3, rate=0.1, radius=0.5, tail=0.01)
-    run = pm.study_panda(problem, range(20), selection, 0.5, seed=1)
-    empty = [n for n, chosen in enumerate(run.anchor_sets) if not len(chosen)]
-    assert empty
-    assert any("drew no anchor" in reason for reason in run.reasons)
+    """An error would tell that nothing was drawn: delta counts such sets, and all have one row."""
+    selection = pm.BernoulliAnchors.alike(problem.domain, 6, 1e-2)
+    scheme = selection.scheme(problem, 1e-2, pm.PandaOptions(gap=0.1))
+    everything = selection.on(problem.domain).candidates
+    sets = (everything, everything[:0], everything[:0])
+    run = PandaResult.over(scheme, np.array([0, 3, 5]), sets, seeded=False)
+    assert run.guarantee.delta == 1e-2 and np.isfinite(run.loss)
+    reports = {run.sample(user) for user in (1, 2) for _ in range(20)}
+    # What is best without a record.
+    best = problem.outputs[int((problem.prior @ problem.loss).argmin())]
+    assert reports == {int(best)}
+    assert run.download(1).shape == (0, problem.outputs_count)
 
 
 def test_the_papers_margin_does_not_imply_the_standard_definition() -> None:

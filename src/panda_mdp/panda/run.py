@@ -161,18 +161,6 @@ class PandaRun(RebuiltOnCopy):
         """The rows that a user (by position) downloads, one per own anchor."""
         return self.table.rows(self.anchors_of(user))
 
-    @property
-    def _empty(self) -> EmptyAnchorsError | None:
-        """An error where some users have no anchor to report from."""
-        empty = [n for n, chosen in enumerate(self.anchor_sets) if len(chosen) == 0]
-        if not empty:
-            return None
-        msg = (
-            f"{len(empty)} of {self.users} users drew no anchor (the first is user {empty[0]}) and "
-            "have no row to report from: use a larger alpha, radius or candidate set"
-        )
-        return EmptyAnchorsError(msg, value=float(len(empty)), limit=0.0)
-
     def _summary(self) -> str:
         return (
             f"{self.scheme.selection!r}: K={self.problem.size}, {self.users} users, "
@@ -196,8 +184,6 @@ class PandaResult(PandaRun):
             raise PrivacyError(
                 f"this run has no guarantee; keep it as PandaNoGuarantee: {self.scheme.failure}"
             )
-        if self._empty is not None:
-            raise self._empty
 
     def __repr__(self) -> str:
         seeded = "; SEEDED DRAWS, NOT FOR RELEASE" if self.seeded else ""
@@ -249,7 +235,8 @@ class PandaNoGuarantee(PandaRun):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why there can be no guarantee; empty where `panda` would give one."""
-        return tuple(str(error) for error in (self.scheme.failure, self._empty) if error)
+        failure = self.scheme.failure
+        return () if failure is None else (str(failure),)
 
     def sample(self, user: int) -> int:
         """Refused: a report would be released without a guarantee."""

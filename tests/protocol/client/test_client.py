@@ -45,11 +45,11 @@ from panda_mdp.errors import (
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client, SigningKey
 from panda_mdp.protocol.client.plans import BallPlan, TablePlan
-from panda_mdp.protocol.client.rounds import AnchorsPlan
+from panda_mdp.protocol.client.rounds import AnchorsPlan, surrogate_row
 from panda_mdp.protocol.client.wire import Network, Wire
 from panda_mdp.protocol.ledger.ledger import LEDGER, Ledger
 from panda_mdp.protocol.ledger.vault import Entry
-from panda_mdp.protocol.messages.deployments import DeploymentList, TableDeployment
+from panda_mdp.protocol.messages.deployments import DeploymentList, RoundRows, TableDeployment
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -801,6 +801,17 @@ def test_a_round(rounds, member):
     assert set(report) == {"id", "output"}
     assert member.report(plan, plan.record(3)).repeated
     assert member.ledger.balances()[0].spent.epsilon == 3.0
+
+
+def test_who_drew_no_anchor_reports_every_output_alike(member):
+    """No error, which would tell that nothing was drawn, and the same row for every record."""
+    plan = member.plan("anchors")
+    outputs = plan.outputs.tolist()
+    sent = RoundRows.model_construct(anchors=[], outputs=outputs, weights=[])
+    weights, none = plan.check([], sent), np.zeros(0, dtype=np.int64)
+    rows = [surrogate_row(plan.domain, none, weights, record) for record in (0, 5, 9)]
+    assert all((row == rows[0]).all() for row in rows)
+    assert rows[0].sum() == TOTAL and np.ptp(rows[0]) <= 2
 
 
 def test_joining_and_reporting_is_one_draw_also_with_fresh_draws(rounds, tmp_path, clock):
