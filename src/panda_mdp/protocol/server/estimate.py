@@ -6,8 +6,10 @@ client repeats its answer within a period, so repeats tell nothing new.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -41,26 +43,21 @@ def estimate_tables(files: Mapping[int, bytes], rows: Rows) -> Estimate:
     tables = {version: decode(data) for version, data in files.items()}
     domain = next(iter(tables.values())).problem.domain
     _, zones = zone_matrix(None, domain)
-    each: dict[str, int] = defaultdict(int)
+    each: Counter[str] = Counter()
     for user, _, _, count in rows:
         each[user] += count
-    counts = {v: np.zeros(table.problem.outputs_count) for v, table in tables.items()}
-    column = {
-        v: {code: y for y, code in enumerate(table.problem.outputs.tolist())}
-        for v, table in tables.items()
-    }
+    people = max(1, len(each))
+    seen = {version: np.zeros(domain.size) for version in tables}
     for user, version, output, count in rows:
-        counts[version][column[version][output]] += count / each[user]
-    people = max(float(len(each)), 1.0)
+        seen[version][output] += count / each[user]
     parts, grouped, raw = [], [], np.zeros(zones.shape[1])
     for version, table in tables.items():
-        channel = Channel.of(table, zones)
-        share = counts[version].sum() / people if each else 1.0 / len(tables)
-        parts.append(share * channel.rows)
-        grouped.append(channel.counts(counts[version][None, :]))
-        raw += counts[version] @ zones[channel.home] / people
-    seen = np.concatenate(grouped, axis=1)
-    found = estimate_groups(np.concatenate(parts, axis=1), seen, zones, bumps_of(domain))
+        counts, channel = seen[version][table.problem.outputs], Channel.of(table, zones)
+        parts.append((counts.sum() / people if each else 1 / len(tables)) * channel.rows)
+        grouped.append(channel.counts(counts[None, :]))
+        raw += counts @ zones[channel.home] / people
+    groups = np.concatenate(grouped, axis=1)
+    found = estimate_groups(np.concatenate(parts, axis=1), groups, zones, bumps_of(domain))
     share, low, high, unplaced, records = (part[0] for part in found)
     return _message(records, zones, (raw, share, low, high), unplaced <= 0.5 * high, rows)
 
@@ -85,24 +82,22 @@ def estimate_anchors(law: AnchorLaw, sets: Sets, rows: Rows) -> Estimate:
 
 def anchors_likelihood(law: AnchorLaw, sets: Sets, rows: Rows) -> FloatArray:
     """(users, records): how likely each record makes what a user released, up to a factor."""
-    released: dict[str, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for user, number, output, count in rows:
-        released[user][number].append((output, count))
-    found: list[FloatArray] = []
-    for user in sorted(released)[:MOST_UNITS]:
-        total = np.zeros(law.domain.size)
-        for number, reports in released[user].items():
-            anchors, solution = sets[number, user]
-            total = total + law.log_likelihoods(anchors)
-            if len(anchors):
-                nearest = anchors[surrogates(law.domain, anchors)]
-                with np.errstate(divide="ignore"):
-                    row_logs = np.log(solution.rows(nearest) / 2.0**62)
-                for output, count in reports:
-                    total += count * row_logs[:, solution.outputs.tolist().index(output)]
-        if np.isfinite(total.max()):
-            # Otherwise no record makes these sets and reports: they were made up.
-            found.append(np.exp(total - total.max()))
+    totals: dict[str, FloatArray] = {}
+    for (user, number), reports in groupby(sorted(rows), itemgetter(0, 1)):
+        if user not in totals and len(totals) == MOST_UNITS:
+            break
+        anchors, solution = sets[number, user]
+        total = totals.setdefault(user, np.zeros(law.domain.size))
+        total += law.log_likelihoods(anchors)
+        if len(anchors):
+            weights = solution.rows(anchors[surrogates(law.domain, anchors)])
+            with np.errstate(divide="ignore"):
+                row_logs = np.log(weights / 2.0**62)
+            column = solution.outputs.tolist().index
+            for *_, output, count in reports:
+                total += count * row_logs[:, column(output)]
+    # One that no record makes was made up.
+    found = [np.exp(total - total.max()) for total in totals.values() if np.isfinite(total.max())]
     return np.reshape(found, (len(found), law.domain.size))
 
 
