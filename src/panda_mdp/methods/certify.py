@@ -137,8 +137,6 @@ class Solver(ABC):
     iterations = 0
     edges = 0
     """Pairs that are constrained."""
-    compiles = False
-    """Whether what runs for the first time is compiled meanwhile, in every process anew."""
     settled = False
     """Whether iterating alone moves nothing any more, until the program is extended."""
     ended: Stopped | None = None
@@ -360,10 +358,13 @@ class Standing:
 
     def _estimate(self, candidate: Any) -> float:
         """The value after a little of the repair, and from its time what a whole one takes."""
+        timed = self.best is None and self.budget.time_limit is not None
+        if timed and not self.trace:
+            # What is compiled, loaded or made for the first time is made here.
+            self.solver.estimate(candidate)
         start = self.budget.clock()
         value = self.solver.estimate(candidate)
-        # What runs for the first time may have been compiled meanwhile.
-        if self.best is None and (self.trace or not self.solver.compiles):
+        if timed:
             spent = self.budget.clock() - start
             self.certify_seconds = self.solver.tuning.estimates_worth * spent
         return value

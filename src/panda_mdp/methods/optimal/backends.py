@@ -28,8 +28,6 @@ class Engine(ABC):
     name: str
     audit: Backend | None = None
     """What computes the audits of this machine's tables; the default one where None."""
-    compiles: bool = False
-    """Whether what runs for the first time is compiled meanwhile, in every process anew."""
     extends_always: bool = False
     """Whether looking for pairs costs little beside iterating: then the graph is extended at every
     check, and not only where the bound has slowed down."""
@@ -115,7 +113,6 @@ class JaxEngine(Engine):
 
     name = "jax"
     audit = "jax"
-    compiles = True
 
     def __init__(
         self, devices: Sequence[Any] | None = None, tiling: TilingTuning | None = None

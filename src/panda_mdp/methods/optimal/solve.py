@@ -59,7 +59,7 @@ class FirstOrder(TableSolver):
         self.tuning = Tuning() if tuning is None else tuning
         if self.known is not None:
             self.tuning = replace(self.tuning, first_check=self.tuning.step)
-        self.backend, self.compiles, self.audit = engine.name, engine.compiles, engine.audit
+        self.backend, self.audit = engine.name, engine.audit
         self.finish: Any = None
         self.sparse = False
         self.iterates: Any = None
@@ -103,7 +103,7 @@ class FirstOrder(TableSolver):
         many = problem.outputs_count >= self.engine.tiling.least_outputs
         self.sparse = many and not self.iterates.tiling.one
         if self.sparse:
-            self.finish, self.compiles = self.iterates.finish, True
+            self.finish = self.iterates.finish
             self.tuning = replace(
                 self.tuning, markup=self.finish.markup, certify_iterations=self.finish.iterations
             )
