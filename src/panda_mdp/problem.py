@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import (
+    Described,
     FloatArray,
     IntArray,
     RebuiltOnCopy,
+    Sections,
     digest,
     frozen,
     identify,
@@ -193,12 +195,12 @@ class Problem(RebuiltOnCopy):
 
 def describe_problem(
     problem: Problem, mesh: Mesh | None = None, *, given: bool = True, derived: bool = False
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+) -> Described:
     """What files say of a problem, and of the mesh of a table for every point, with arrays by name:
     losses that are distances are `derived` from them, others go with it where they are `given` and
     leave their digest where not."""
     domain, reports = problem.domain, problem.reports
-    sections: dict[str, npt.NDArray[Any]] = dict(domain.metric.arrays())
+    sections: Sections = dict(domain.metric.arrays())
     if domain.nodes is not None:
         sections["nodes"] = domain.nodes
     if reports.records is not None:
@@ -232,7 +234,7 @@ def describe_problem(
     return header | said, sections | arrays
 
 
-def describe_mesh(mesh: Mesh | None) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def describe_mesh(mesh: Mesh | None) -> Described:
     """What files say of the mesh of a table for every point; nothing of other tables."""
     if mesh is None:
         return {}, {}

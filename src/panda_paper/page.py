@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.version import __version__
 from panda_paper.claims import CLAIMS, checklist, tally
 from panda_paper.figures import DRAWINGS, unfinished
@@ -26,10 +26,7 @@ def write_report(folder: Path) -> Path:
     Nothing is run and no city is read: every number comes from the result rows. The file asks for
     nothing from outside, works in light and dark, on phones and on paper.
     """
-    page, path = report_html(load_results(folder)), folder / NAME
-    with atomic_file(path) as stream:
-        stream.write(page.encode("utf-8"))
-    return path
+    return write_whole(folder / NAME, report_html(load_results(folder)))
 
 
 def report_html(cities: Sequence[CityResults]) -> str:

@@ -30,7 +30,7 @@ from scipy.cluster.vq import kmeans2
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Stages
 from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.errors import MethodError, SolverError
 from panda_mdp.panda.audit import PairScan
@@ -135,7 +135,7 @@ class PublishedRun:
     """Between anchors, as it measures them."""
     anchor_loss: float
     """Its loss: the average over anchors."""
-    stages: tuple[tuple[str, float], ...]
+    stages: Stages
 
     def __repr__(self) -> str:
         return (

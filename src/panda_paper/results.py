@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import distributions
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.text import plain
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.survey.bench import Outcome, Status
@@ -167,11 +168,9 @@ class Rows(tuple[Row, ...]):
 
 def matching(item: Item, rows: Iterable[Row]) -> Rows:
     """The rows of an item's cells, those of one cell in order of their repeats."""
-    return Rows(sorted(filter(lambda row: item.shows(row.cell), rows), key=_repeat))
-
-
-def _repeat(row: Row) -> int:
-    return row.cell.repeat
+    return Rows(
+        sorted(filter(lambda row: item.shows(row.cell), rows), key=attrgetter("cell.repeat"))
+    )
 
 
 def rows_of(item: Item, rows: Iterable[Row]) -> Rows:
@@ -202,8 +201,7 @@ class CellStore:
         text = self.path.read_bytes() if self.path.exists() else b""
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
-            with atomic_file(self.path) as stream:
-                stream.write(whole)
+            write_whole(self.path, whole)
         self._rows = read_rows(self.folder)
 
     @property
@@ -293,8 +291,7 @@ def read_json(path: Path) -> Values:
 
 
 def _write_json(path: Path, value: Values) -> None:
-    with atomic_file(path) as stream:
-        stream.write((json.dumps(value, indent=1) + "\n").encode())
+    write_whole(path, json.dumps(value, indent=1) + "\n")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, Stages
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.errors import CityError
@@ -104,10 +104,10 @@ class Stopwatch:
     """Seconds per stage, in order."""
 
     def __init__(self) -> None:
-        self.stages: tuple[tuple[str, float], ...] = ()
+        self.stages: Stages = ()
         self._last = time.perf_counter()
 
-    def lap(self, name: str) -> tuple[tuple[str, float], ...]:
+    def lap(self, name: str) -> Stages:
         """End a stage; returns all of them."""
         now = time.perf_counter()
         self.stages += ((name, now - self._last),)

@@ -8,8 +8,6 @@ all pairs of records found in any repeat, beside what is claimed.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.packages import need
-from panda_mdp.base.text import plain
+from panda_mdp.base.text import as_csv, plain
 from panda_mdp.plot.style import save_figure
 from panda_paper.cell import Setting, paper_row
 from panda_paper.figures import DRAWINGS, unfinished
@@ -162,16 +160,5 @@ def write_item(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:
         texts[".json"] = json.dumps(plain(entries, "words"), indent=1) + "\n"
         texts[".md"] = markdown(item, entries, study)
     for end, text in texts.items():
-        with atomic_file(Path(f"{place}{end}")) as stream:
-            stream.write(text.encode())
+        write_whole(Path(f"{place}{end}"), text)
     return [*pictures, *(Path(f"{place}{end}") for end in texts)]
-
-
-def as_csv(entries: Sequence[Entry]) -> str:
-    """Entries as lines, with the columns that any of them has."""
-    out = io.StringIO()
-    names = dict.fromkeys(name for entry in entries for name in entry)
-    writer = csv.DictWriter(out, list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(entries)
-    return out.getvalue()

@@ -19,6 +19,12 @@ FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+Sections = dict[str, npt.NDArray[Any]]
+"""Arrays of a file by name."""
+Described = tuple[dict[str, Any], Sections]
+"""What files say of a thing: a header, and arrays."""
+Stages = tuple[tuple[str, float], ...]
+"""Seconds of parts of a work, in their order."""
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:

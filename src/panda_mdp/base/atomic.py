@@ -32,6 +32,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
+def write_whole(path: Path, data: str | bytes) -> Path:
+    """Write a file whole or not at all; text as UTF-8."""
+    with atomic_file(path) as stream:
+        stream.write(data.encode() if isinstance(data, str) else data)
+    return path
+
+
 def sync_folder(folder: Path) -> None:
     """Make the new name durable, where the system lets folders be opened."""
     if not hasattr(os, "O_DIRECTORY"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -118,3 +120,17 @@ def card(title: str, facts: Sequence[tuple[str, str]], *, warning: str = "") -> 
     loud = f"<br><b>{html.escape(warning)}</b>" if warning else ""
     head = f"<caption {left}><b>{html.escape(title)}</b>{loud}</caption>"
     return f'<table class="panda-mdp">{head}{rows}</table>'
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as lines, with the columns that any of them has.
+
+    >>> as_csv([{"a": 1}, {"b": "x"}]).split()
+    ['a,b', '1,', ',x']
+    """
+    out = io.StringIO()
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(out, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()

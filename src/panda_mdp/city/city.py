@@ -23,6 +23,7 @@ from panda_mdp.base.arrays import (
     FloatArray,
     IntArray,
     RebuiltOnCopy,
+    Sections,
     adjacency,
     digest,
     frozen,
@@ -287,7 +288,7 @@ class City(RebuiltOnCopy):
                 )
         return target
 
-    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+    def _columns(self) -> Sections:
         columns = {name: getattr(self, name) for name in COLUMNS}
         return {name: column for name, column in columns.items() if column is not None}
 

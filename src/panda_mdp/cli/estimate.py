@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
+from panda_mdp.base.text import as_csv
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 from panda_mdp.cli.options import (
     Json,
@@ -118,12 +117,7 @@ def estimate(
     rows = list(found.rows())
     _show(repr(release), rows, NOTES)
     if out is not None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        with atomic_file(out) as stream:
-            stream.write(text.getvalue().encode())
+        write_whole(out, as_csv(rows))
     if map is not None or html is not None:
         _draw(found, release, places, (map, html), rows)
     write_json(json, rows)

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.text import plain
 from panda_mdp.errors import PandaError
 
@@ -80,8 +80,7 @@ def write_json(path: Path | None, value: Any) -> None:
     """Write JSON atomically; infinities, which JSON lacks, become null."""
     if path is not None:
         text = json.dumps(plain(value, "null"), indent=2, allow_nan=False) + "\n"
-        with atomic_file(path) as stream:
-            stream.write(text.encode())
+        write_whole(path, text)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

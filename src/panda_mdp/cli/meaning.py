@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import typer
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
     CityFile,
@@ -80,8 +80,7 @@ def explain(
         explanation = explanation_of(mechanism, mine, against=reference)
     typer.echo(explanation.text, nl=False)
     if html is not None:
-        with atomic_file(html) as stream:
-            stream.write(PAGE.format(body=explanation.html).encode())
+        write_whole(html, PAGE.format(body=explanation.html))
 
 
 @described

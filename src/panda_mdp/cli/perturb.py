@@ -15,7 +15,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.cli.frame import check_target, progress_console, write_json
 from panda_mdp.cli.options import (
     Json,
@@ -188,8 +188,7 @@ def perturb(
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
     if file.statement is not None:
         page = write_statement(summary, columns.drawn, treatment, table.name)
-        with atomic_file(file.statement) as stream:
-            stream.write(page.encode())
+        write_whole(file.statement, page)
 
 
 def _table_of(city: Path, out: Path | None, displacement: float) -> Path:

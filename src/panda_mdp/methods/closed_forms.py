@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, Stages
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError
@@ -58,7 +58,7 @@ def from_scores(
     *,
     tight: bool,
     method: str,
-    stages: tuple[tuple[str, float], ...] = (),
+    stages: Stages = (),
     details: dict[str, float | bool] | None = None,
 ) -> Mechanism:
     """Weights exp(-epsilon s(x, y) / 2) for scores s, shape (K, m), that are 1-Lipschitz in x.

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, PhaseOneCostError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.candidates import spread_out
@@ -208,7 +207,7 @@ class BallScheme(Scheme):
         return Guarantee(self.left, self.delta, self.problem.domain.unit)
 
     @property
-    def stated(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def stated(self) -> Described:
         said = {
             "kind": "ball",
             "epsilon": self.selection.epsilon,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable, solve_anchors
 from panda_mdp.panda.candidates import (
@@ -253,7 +253,7 @@ class CoinScheme(Scheme):
         return replace(found, failure=failure)
 
     @property
-    def stated(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def stated(self) -> Described:
         coins, table = self.selection, self.whole_table
         said = {
             "kind": "coins",

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, Stages, frozen
 from panda_mdp.errors import (
     CoverageError,
     InfeasibleError,
@@ -279,7 +279,7 @@ class MarginPlan(RebuiltOnCopy):
     feasibility: Feasibility
     uncovered_pairs: int
     unreached_pairs: int
-    stages: tuple[tuple[str, float], ...]
+    stages: Stages
 
     @classmethod
     def over(

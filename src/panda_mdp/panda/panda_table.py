@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen, identify
+from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen, identify
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError, PrivacyError
@@ -239,7 +239,7 @@ class PandaTable:
         return pack(header | said, sections | arrays)
 
     @property
-    def _law(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def _law(self) -> Described:
         """What a file says of the selection, and the integers."""
         stated, arrays = self.scheme.stated
         return {"selection": {"delta": self.delta, **stated}}, arrays

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, Stages, frozen
 from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
 from panda_mdp.panda.panda_table import PandaTable
@@ -52,7 +52,7 @@ class PandaRun(RebuiltOnCopy):
     """What each user uploads: anchors as domain indices, ascending."""
     table: AnchorTable
     """What all users download from."""
-    stages: tuple[tuple[str, float], ...]
+    stages: Stages
     """What was done, and the seconds that it took."""
     seeded: bool
     _records: IntArray = field(repr=False)
@@ -70,7 +70,7 @@ class PandaRun(RebuiltOnCopy):
         sets: tuple[IntArray, ...],
         *,
         seeded: bool,
-        stages: tuple[tuple[str, float], ...] = (),
+        stages: Stages = (),
     ) -> Self:
         """Phase II for given anchor sets. The table depends on the sets, never on the records."""
         if not any(len(chosen) for chosen in sets):

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, is_number
+from panda_mdp.base.arrays import Described, FloatArray, IntArray, RebuiltOnCopy, is_number
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
@@ -295,7 +295,7 @@ class Scheme(ABC):
 
     @property
     @abstractmethod
-    def stated(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    def stated(self) -> Described:
         """What a file holds: the law of Phase I in plain values, and the arrays of both phases."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.city.places import Places
 from panda_mdp.meaning.estimate import Estimate, Flows, Zones, zone_matrix
 from panda_mdp.plot.maps import Ground, draw_values
@@ -136,10 +136,8 @@ def write_page(path: str | Path, title: str, parts: list[str | Figure]) -> Path:
         part.savefig(raw, format="png")
         coded = base64.b64encode(raw.getvalue()).decode()
         body.append(f'<p><img alt="" src="data:image/png;base64,{coded}">')
-    target = Path(path)
-    with atomic_file(target) as stream:
-        stream.write(PAGE.format(title=html.escape(title), body="\n".join(body)).encode())
-    return target
+    page = PAGE.format(title=html.escape(title), body="\n".join(body))
+    return write_whole(Path(path), page)
 
 
 def html_table(rows: list[dict[str, object]]) -> str:

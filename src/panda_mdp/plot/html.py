@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.attack import attack
@@ -52,9 +52,7 @@ def write_map(
     payload = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     head, tail = template.replace("__TITLE__", html.escape(heading)).split("__DATA__", 1)
     page = head + payload + tail
-    with atomic_file(target) as stream:
-        stream.write(page.encode("utf-8"))
-    return target
+    return write_whole(target, page)
 
 
 def map_data(

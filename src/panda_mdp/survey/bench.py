@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, Stages
 from panda_mdp.base.processes import (
     NoAnswer,
     Worker,
@@ -58,7 +58,7 @@ class Outcome:
     """What a job gave: numbers by name, the seconds of its stages, how it ended."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    stages: tuple[tuple[str, float], ...] = ()
+    stages: Stages = ()
     status: Status = "done"
     note: str = ""
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.arrays import Stages
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import plain
@@ -91,7 +92,7 @@ def describe_notes(
     method: str,
     prior_source: str,
     *,
-    stages: tuple[tuple[str, float], ...] = (),
+    stages: Stages = (),
     details: Mapping[str, Any] | None = None,
     lower_bound: float | None = None,
     loss: float | None = None,
@@ -132,6 +133,4 @@ def write(target: Path, data: bytes) -> Path:
         raise FileNotFoundError(
             errno.ENOENT, "the folder to save in does not exist; create it", str(target.parent)
         )
-    with atomic_file(target) as stream:
-        stream.write(data)
-    return target
+    return write_whole(target, data)

@@ -26,6 +26,7 @@ from panda_mdp.base.arrays import (
     FloatArray,
     IntArray,
     RebuiltOnCopy,
+    Stages,
     frozen,
     identify,
     real_numbers,
@@ -90,7 +91,7 @@ class Table(RebuiltOnCopy):
     bound: Bound | None = None
     """A lower bound on the optimum of the problem: `Proved` by multipliers, or `Stated` by a method
     that keeps none, a file or a caller. A number that is passed is stated by the caller."""
-    stages: tuple[tuple[str, float], ...] = ()
+    stages: Stages = ()
     """What was done, and the seconds that it took."""
     details: Mapping[str, Any] = field(default_factory=dict)
     audit: Audit = field(init=False)
@@ -211,7 +212,7 @@ class Table(RebuiltOnCopy):
         *,
         method: str | None = None,
         bound: Bound | float | None = None,
-        stages: tuple[tuple[str, float], ...] | None = None,
+        stages: Stages | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Self:
         """The same problem and weights, and so the same audit, with other things said of them."""
@@ -378,7 +379,7 @@ def audited_table(
     method: str,
     *,
     bound: Bound | float | None = None,
-    stages: tuple[tuple[str, float], ...] = (),
+    stages: Stages = (),
     details: Mapping[str, Any] | None = None,
     backend: Backend | None = None,
 ) -> Mechanism | NoGuarantee:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, Stages
 from panda_mdp.base.deadline import check_time
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError
@@ -72,7 +72,7 @@ def release(
     *,
     method: str,
     bound: Bound | float | None = None,
-    stages: tuple[tuple[str, float], ...] = (),
+    stages: Stages = (),
     details: Mapping[str, Any] | None = None,
     floor: float = FLOOR_SHARE,
     backend: Backend | None = None,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.errors import FileFormatError, ProtocolError, SignatureError
 from panda_mdp.protocol.ledger.vault import file_lock
 from panda_mdp.protocol.messages.deployments import AnyDeployment, Statement
@@ -240,8 +240,7 @@ class Trust:
         with file_lock(self._lock):
             everything = self._read()
             yield everything.setdefault(self._origin, Known())
-            with atomic_file(self._path) as stream:
-                stream.write(_SERVERS.dump_json(everything, indent=1))
+            write_whole(self._path, _SERVERS.dump_json(everything, indent=1))
 
     def _read(self) -> dict[str, Known]:
         if not self._path.exists():

@@ -41,7 +41,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field, ValidationError
 
-from panda_mdp.base.atomic import atomic_file, read_private, write_private
+from panda_mdp.base.atomic import read_private, write_private, write_whole
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.types import Base64, Count, Message
 
@@ -282,8 +282,7 @@ class KeySheet(Message):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a sheet; nothing in it is secret."""
-        with atomic_file(Path(path)) as stream:
-            stream.write(json.dumps(self.model_dump(mode="json"), indent=1).encode())
+        write_whole(Path(path), json.dumps(self.model_dump(mode="json"), indent=1))
 
 
 @dataclass(frozen=True, repr=False)

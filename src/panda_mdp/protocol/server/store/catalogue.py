@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from panda_mdp.base.arrays import Sections
 from panda_mdp.errors import FileFormatError
 from panda_mdp.panda.file import decode
 from panda_mdp.panda.panda_table import PandaTable
@@ -39,7 +40,7 @@ from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.thin import compact
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = Sections
 
 
 def pack(arrays: Mapping[str, npt.ArrayLike]) -> bytes:
