@@ -27,7 +27,7 @@ from panda_mdp.base.arrays import (
     real_numbers,
 )
 from panda_mdp.base.floored import BLOCK_ENTRIES
-from panda_mdp.base.text import card, per
+from panda_mdp.base.text import Facts, card, per
 from panda_mdp.errors import MethodError, ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
 from panda_mdp.outputs import Outputs
@@ -217,7 +217,7 @@ def describe_problem(
         sections["loss"] = np.asarray(problem.loss)
     elif power is None:
         left_out = digest(np.asarray(problem.loss))
-    header: dict[str, Any] = {
+    header: Facts = {
         "epsilon": problem.epsilon,
         "domain": {
             "kind": domain.metric.kind,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, adjacency
+from panda_mdp.base.text import Facts
 from panda_mdp.panda.anpo import relaxed_bound, solver_of
 from panda_mdp.panda.audit import audit_set
 from panda_mdp.panda.coins import BernoulliAnchors
@@ -21,7 +22,6 @@ from panda_mdp.panda.run import PandaRun, study_panda
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
-from panda_paper.cell import Values
 from panda_paper.published import (
     PublishedRun,
     audit_values,
@@ -84,7 +84,7 @@ def run_text_table(draw: Draw) -> Outcome:
     ((_, spent),) = draw.clock.lap("all")
     law = run.scheme.law
     plan = MarginPlan.over(draw.problem, law, run.anchors, draw.delta, neighbours=COVERED)
-    values: Values = {
+    values: Facts = {
         "loss_m": METRES * run.loss,
         "claimed_epsilon": draw.problem.epsilon,
         **audited(run),
@@ -99,7 +99,7 @@ def covered(law: AnchorLaw, users: IntArray) -> FloatArray:
     return -np.expm1(np.log1p(-law.dense(users)).sum(axis=0))
 
 
-def audited(run: PandaRun) -> Values:
+def audited(run: PandaRun) -> Facts:
     """Audits of the first users' sets over all pairs: the composed mechanism, one user."""
     audits = [
         audit_set(run.scheme, anchor_set, run.table)
@@ -127,7 +127,7 @@ def _median(values: FloatArray) -> float:
     return float(np.median(values)) if len(values) else float("nan")
 
 
-def _conditions(fit: Feasibility) -> Values:
+def _conditions(fit: Feasibility) -> Facts:
     return {"fits": fit.fits, "cost_epsilon": fit.cost.rate, "shortfall": fit.shortfall}
 
 
@@ -146,7 +146,7 @@ def run_bound(draw: Draw) -> Outcome:
     draw.clock.lap("relaxed AnPO")
     nothing = np.zeros(draw.problem.size)
     reports = [run.scan(one, nothing)[1] for one in run.anchor_sets if len(one)][:AUDITED]
-    values: Values = {
+    values: Facts = {
         "report_violated": float(np.mean(reports)),
         **real_shares(run),
     }

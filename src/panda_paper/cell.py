@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.coins import Decay
 
-Values = dict[str, Any]
-"""Numbers and words by name, as JSON has them."""
 Scalar = bool | int | float | str
 Options = tuple[tuple[str, Scalar], ...]
 PriorName = Literal["uniform", "real"]
@@ -111,12 +110,12 @@ class Cell:
     repeat: int = 0
     options: Options = ()
 
-    def fields(self) -> Values:
+    def fields(self) -> Facts:
         """As JSON has it."""
         return asdict(self) | {"options": dict(self.options)}
 
     @classmethod
-    def read(cls, fields: Values) -> Cell:
+    def read(cls, fields: Facts) -> Cell:
         """The cell of a saved result; KeyError where there is no such kind."""
         kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
         setting, options = Setting(**fields["setting"]), tuple(fields["options"].items())

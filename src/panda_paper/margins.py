@@ -16,13 +16,13 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.text import Facts
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.leakage import worst_leakage
 from panda_mdp.panda.margins import CandidateValues, MarginPlan, candidate_values
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
-from panda_paper.cell import Values
 from panda_paper.published import near_probability, published_law
 from panda_paper.study import Draw
 
@@ -132,7 +132,7 @@ def run_selection(draw: Draw) -> Outcome:
     distance = np.linspace(0, REACH_KM, STEPS)
     published = published_law(decay, domain, draw.study.name)
     near_law = near_probability(decay, distance)
-    values: Values = {
+    values: Facts = {
         "distance": distance.tolist(),
         "text": text.h(np.minimum(distance, RADIUS_KM)).tolist(),
         "code": np.where(distance < published.radius, near_law, published.tail).tolist(),

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import InfeasibleError, SolverError
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.closed_forms import exponential
@@ -34,7 +35,7 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
 from panda_mdp.survey.registry import METHODS as LIBRARY
 from panda_mdp.table.mechanism import NoGuarantee, Table
-from panda_paper.cell import COARSE, EXACT, OURS, PUBLISHED, SWAPPED, Values
+from panda_paper.cell import COARSE, EXACT, OURS, PUBLISHED, SWAPPED
 from panda_paper.published import PublishedRun, clusters, exchanged, published_run, solve_near
 from panda_paper.study import METRES, Draw
 
@@ -57,7 +58,7 @@ SHARE = 0.1
 BENDERS_CLUSTERS = 50
 
 
-def audited_values(table: Table) -> Values:
+def audited_values(table: Table) -> Facts:
     """A table's loss, what it claims and what the audit over all pairs of records finds."""
     return {
         "loss_m": METRES * table.loss,
@@ -106,7 +107,7 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
     coins = selection or BernoulliAnchors(draw.decay, alpha=0.95, rate=0.5, neighbours=problem.size)
     law = coins.on(problem.domain)
     fit = feasibility(law, problem.epsilon, draw.delta, problem.prior, problem.size)
-    values: Values = {
+    values: Facts = {
         "claimed_epsilon": problem.epsilon,
         "delta": draw.delta,
         "phase_one_epsilon": fit.cost.rate,
@@ -153,7 +154,7 @@ def published(draw: Draw) -> Outcome:
     return Outcome(published_values(result), result.stages, "done", ACCOUNTS)
 
 
-def published_values(run: PublishedRun) -> Values:
+def published_values(run: PublishedRun) -> Facts:
     """What the tables and figures show of a run under published accounting."""
     first, second, rest = run.shares
     size = run.problem.size

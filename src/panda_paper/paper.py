@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from panda_paper.cell import Values
+from panda_mdp.base.text import Facts
 
 CITY_NAMES = {"rome": "Rome", "london": "London", "nyc": "NYC"}
 
@@ -37,10 +37,10 @@ class PaperValue:
 
 
 @lru_cache(maxsize=1)
-def paper_data() -> Values:
+def paper_data() -> Facts:
     """Everything, as it is in the file."""
     text = files("panda_paper").joinpath("paper.json").read_text(encoding="utf-8")
-    data: Values = json.loads(text)
+    data: Facts = json.loads(text)
     return data
 
 

@@ -31,6 +31,7 @@ from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Stages
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.errors import MethodError, SolverError
 from panda_mdp.panda.audit import PairScan
@@ -38,7 +39,7 @@ from panda_mdp.panda.coins import Decay
 from panda_mdp.panda.law import AnchorLaw, surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_paper.cell import SWAPPED, Values
+from panda_paper.cell import SWAPPED
 from panda_paper.study import Draw, Stopwatch
 
 ALPHA, RATE = 0.95, 0.5
@@ -98,7 +99,7 @@ def draw_sets(law: AnchorLaw, users: IntArray, seed: int) -> BoolArray:
     return generator.random((len(users), law.domain.size)) < law.dense(users)
 
 
-def audit_values(found: Sequence[tuple[float, float]]) -> Values:
+def audit_values(found: Sequence[tuple[float, float]]) -> Facts:
     """What audits of drawn sets found: one user, set and report together, over all pairs.
 
     For each set its largest loss per km, infinite where an output gives away, and the share of
@@ -173,7 +174,7 @@ class PublishedRun:
                 losses.append(loss[self.problem.best_single_output])
         return float(np.mean(losses))
 
-    def audit(self, sets: Sequence[IntArray]) -> Values:
+    def audit(self, sets: Sequence[IntArray]) -> Facts:
         """Exact losses of anchor sets over all pairs of records, on right distances."""
         return audit_values(
             [self.scan(one, self.law.log_likelihoods(one)) for one in sets if len(one)]

@@ -23,11 +23,11 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import write_whole
-from panda_mdp.base.text import plain
+from panda_mdp.base.text import Facts, plain
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.survey.bench import Outcome, Status
 from panda_mdp.version import __version__
-from panda_paper.cell import Cell, Values
+from panda_paper.cell import Cell
 from panda_paper.items import ITEMS, Item
 from panda_paper.series import Series, deviation
 from panda_paper.study import Study, title_of
@@ -72,7 +72,7 @@ class Row:
             return self.limit is not None and limit is not None and self.limit >= limit
         return self.status != "failed"
 
-    def fields(self) -> Values:
+    def fields(self) -> Facts:
         """As JSON has it."""
         facts_of_row = asdict(self) | {"seed": self.cell.repeat}
         del facts_of_row["cell"]
@@ -84,7 +84,7 @@ class Row:
         }
 
     @classmethod
-    def read(cls, fields: Values) -> Row:
+    def read(cls, fields: Facts) -> Row:
         """The row of a line."""
         stages = tuple((str(name), float(seconds)) for name, seconds in fields["stages"])
         values = {name: _restored(value) for name, value in fields["values"].items()}
@@ -282,15 +282,15 @@ def read_rows(folder: Path) -> dict[str, Row]:
     return rows
 
 
-def read_json(path: Path) -> Values:
+def read_json(path: Path) -> Facts:
     """What a JSON file says; nothing where there is none."""
     if not path.exists():
         return {}
-    known: Values = json.loads(path.read_text(encoding="utf-8"))
+    known: Facts = json.loads(path.read_text(encoding="utf-8"))
     return known
 
 
-def _write_json(path: Path, value: Values) -> None:
+def _write_json(path: Path, value: Facts) -> None:
     write_whole(path, json.dumps(value, indent=1) + "\n")
 
 
@@ -302,8 +302,8 @@ class CityResults:
     """
 
     folder: Path
-    facts: Values
-    environments: Values
+    facts: Facts
+    environments: Facts
     rows: Rows
     _items: dict[str, Rows] = field(default_factory=dict)
 
@@ -359,7 +359,7 @@ def made_by() -> str:
     return f"{__version__}+{done.stdout.strip()}"
 
 
-def environment() -> Values:
+def environment() -> Facts:
     """The machine and the versions that results depend on."""
     info = Path("/proc/cpuinfo")
     model = re.search("model name\\s*: (.*)", info.read_text() if info.exists() else "")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Stages
+from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.errors import CityError
@@ -18,7 +19,7 @@ from panda_mdp.panda.coins import Decay
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_paper.cell import Cell, PriorName, Values, decay_of
+from panda_paper.cell import Cell, PriorName, decay_of
 from panda_paper.paper import CITY_NAMES
 
 STREETS = "public: number of streets at the record's node, as in the published code"
@@ -48,7 +49,7 @@ class Study:
         return title_of(self.name, self.remark)
 
     @property
-    def facts(self) -> Values:
+    def facts(self) -> Facts:
         """What is kept with the results, to tell them from another study's."""
         digest = hashlib.sha256()
         city = self.city

@@ -12,6 +12,9 @@ from typing import BinaryIO
 
 from panda_mdp.errors import FileFormatError
 
+FilePath = str | os.PathLike[str]
+"""What callers may give for a path."""
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+Facts = dict[str, Any]
+"""Numbers and words by name, as JSON has them."""
 _WORDS = (
     *("second", "minute", "hour", "day", "week", "month", "year"),
     *("metre", "meter", "kilometre", "kilometer", "mile", "degree", "radian"),

@@ -7,7 +7,6 @@ Symmetrised, a street may be travelled both ways; directed, one-way streets are 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +27,7 @@ from panda_mdp.base.arrays import (
     digest,
     frozen,
 )
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.base.text import card
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
@@ -272,7 +271,7 @@ class City(RebuiltOnCopy):
             )
         return np.random.default_rng(seed).choice(distinct, size=records, replace=False)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Write the city as compressed `.npz` or as OSMnx's `.graphml`, whole or not at all."""
         target = Path(path)
         if target.suffix not in (".npz", ".graphml"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import COLUMNS, City
 from panda_mdp.city.graphml import read_graphml
@@ -43,7 +44,7 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
     return assemble(city, asked, ".".join(suffix), name, raw=raw)
 
 
-def load_city(source: str | os.PathLike[str] | Any, options: MapOptions | None = None) -> City:
+def load_city(source: FilePath | Any, options: MapOptions | None = None) -> City:
     """Read a road network; the suffix of a file tells the format.
 
     `.npz` holds arrays `lat`, `lon` (degrees), `u`, `v` (node indices), `length_m`, and optionally

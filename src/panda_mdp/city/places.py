@@ -13,6 +13,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.packages import need
+from panda_mdp.base.text import Facts
 from panda_mdp.city.city import distinct_places
 from panda_mdp.city.layers import Frame, Shapes, find_name, read_layers, shape_kind, system_of
 from panda_mdp.city.network import to_degrees
@@ -100,7 +101,7 @@ def read_columns(path: Path) -> dict[str, list[str]]:
     return {key: [row[key] for row in rows] for key in (rows[0] if rows else {})}
 
 
-def read_points(columns: dict[str, Any], title: str) -> FloatArray:
+def read_points(columns: Facts, title: str) -> FloatArray:
     """Longitudes and latitudes among columns, (2, n)."""
     found = [find_name(columns, *COLUMNS[kind]) for kind in ("lon", "lat")]
     if None in found:

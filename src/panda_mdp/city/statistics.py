@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City, travel
 from panda_mdp.space.metrics import Haversine, haversine_km
 
@@ -25,7 +24,7 @@ WORDS = {
 """What a table calls each figure, and how it writes it."""
 
 
-def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> dict[str, Any]:
+def city_statistics(city: City, *, sources: int = 20, seed: int = 0) -> Facts:
     """What a city measures, by name; `WORDS` says it.
 
     `detour` is the mean of road distance over straight distance from `sources` random nodes to all

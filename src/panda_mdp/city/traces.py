@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import group_ranks
 from panda_mdp.city.layers import find_name, read_layers, shape_kind
@@ -218,9 +218,7 @@ class Traces:
         return names.index(found)
 
 
-def load_traces(
-    source: str | os.PathLike[str] | Any, *, columns: dict[str, str] | None = None
-) -> Traces:
+def load_traces(source: FilePath | Any, *, columns: dict[str, str] | None = None) -> Traces:
     """Name a trace file (or folder of them); it is read when it is used.
 
     CSV has a header that names the columns (`columns` maps `lat`, `lon` and `user` to the file's

@@ -14,6 +14,7 @@ import typer
 
 from panda_mdp.base.atomic import write_private
 from panda_mdp.base.sealing import sealed
+from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
     AtMost,
@@ -179,7 +180,7 @@ def status(server: Server, json: Json = None) -> None:
     with server.client() as client:
         key, offers, limits = client.key.id, client.deployments(), client.ledger.allowance
     rows: list[tuple[str, object]] = [("operator's key", f"{key} (pinned)")]
-    states: list[dict[str, Any]] = []
+    states: list[Facts] = []
     for offer in offers:
         claim, cost, verdict = offer.guarantee, "no guarantee", "refused"
         if claim is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
+from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import check_target
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def described(command: Command) -> Command:
     described there for all commands that take them.
     """
     signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {}
+    groups: Facts = {}
     parameters: dict[str, inspect.Parameter] = {}
     for name, one in signature.parameters.items():
         options = {name: one}
@@ -153,7 +154,7 @@ SnapLimit = Annotated[
 ]
 
 
-def told(group: object, *names: str) -> dict[str, Any]:
+def told(group: object, *names: str) -> Facts:
     """The options of some names that were given."""
     return {name: vars(group)[name] for name in names if vars(group)[name] is not None}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import numpy as np
 import typer
 
+from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import output_console, working
 from panda_mdp.cli.options import (
     CityFile,
@@ -188,7 +189,7 @@ def panda(
     raise typer.Exit(not verdict.holds)
 
 
-def _figures(run: PandaResult) -> dict[str, Any]:
+def _figures(run: PandaResult) -> Facts:
     """What `results.json` says of a run."""
     problem, shares, scheme = run.problem, run.shares, run.scheme
     return {
@@ -238,7 +239,7 @@ AUDITED = {
 }
 
 
-def _row(trial: Trial) -> dict[str, Any]:
+def _row(trial: Trial) -> Facts:
     names = ("delta", "loss", "download", "selection_epsilon")
     return {"selection": str(trial), **{name: getattr(trial, name) for name in names}}
 

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from inspect import unwrap
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
 from panda_mdp.base.atomic import write_whole
+from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import check_target, progress_console, write_json
 from panda_mdp.cli.options import (
     Json,
@@ -66,7 +67,7 @@ class Rows:
     recipe: MaybePath = None
     statement: NewStatement = None
 
-    def pairs(self, written: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    def pairs(self, written: Facts) -> tuple[tuple[str, str], ...]:
         """The columns of places, as named here or else in a recipe."""
         named = [comma_separated(text) for text in self.place or []] or written.get("places", [])
         two = all(len(pair) == 2 for pair in named)
@@ -278,7 +279,7 @@ def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, fl
             yield _parsed(domain, line, f"line {number}")
 
 
-def _report(mechanism: Mechanism | PandaTable, record: int) -> dict[str, Any]:
+def _report(mechanism: Mechanism | PandaTable, record: int) -> Facts:
     """Draw with the operating system's generator; a place where outputs are places."""
     domain, outputs = mechanism.problem.domain, mechanism.problem.reports
     output = mechanism.sample(record)

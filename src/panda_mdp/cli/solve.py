@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from panda_mdp.base.text import per
+from panda_mdp.base.text import Facts, per
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
     RECORDS,
@@ -94,7 +94,7 @@ class Objectives:
         from panda_mdp.methods.second.dominate import RADII, dominate
         from panda_mdp.methods.second.second import limit_attacker, second_objective
 
-        asked: dict[str, Any] = {"radius": self.radius}
+        asked: Facts = {"radius": self.radius}
         if self.then:
             asked["name"] = self.then
             return partial(second_objective, **asked, **told(self, "slack"))

@@ -20,6 +20,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MissingDependencyError, SolverError
 
@@ -71,7 +72,7 @@ class Lp:
     ) -> None:
         self._highspy = need("highspy", "a linear program")
         self._highs = self._highspy.Highs()
-        options: dict[str, Any] = {
+        options: Facts = {
             "output_flag": False,
             "solver": algorithm,
             "parallel": "off",

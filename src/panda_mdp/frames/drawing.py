@@ -18,7 +18,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
-from panda_mdp.base.text import per
+from panda_mdp.base.text import Facts, per
 from panda_mdp.errors import InvalidInputError, NotForReleaseError, SnapError
 from panda_mdp.frames.key import DrawKey, Words
 from panda_mdp.outputs import Outputs
@@ -131,7 +131,7 @@ class Sampler:
         return rows
 
     @cached_property
-    def reported(self) -> dict[str, Any]:
+    def reported(self) -> Facts:
         """The columns of reports, with what they say of each output: names, places or indices.
 
         Outputs that are records are called as the domain calls them.
@@ -146,10 +146,10 @@ class Sampler:
         made = {name: values for name, values in told.items() if values is not None}
         return made or {"reported": self.outputs.codes}
 
-    def reports(self, drawn: IntArray) -> dict[str, Any]:
+    def reports(self, drawn: IntArray) -> Facts:
         """The columns of what was drawn; NaN or None where nothing was."""
         some = drawn >= 0
-        made: dict[str, Any] = {}
+        made: Facts = {}
         for name, values in self.reported.items():
             if isinstance(values, tuple):
                 made[name] = [values[k] if k >= 0 else None for k in drawn.tolist()]

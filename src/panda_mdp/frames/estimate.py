@@ -13,6 +13,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.frames.files import read_columns
 from panda_mdp.frames.perturb import Columns as TrueColumns
@@ -108,7 +109,7 @@ class Quality:
     before: FloatArray
     """The true shares, of the shape of `found.share`; they are people's own."""
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Facts]:
         """Those of the estimate, with the true share first."""
         for row, before in zip(self.found.rows(), self.before.reshape(-1).tolist(), strict=True):
             yield {**{n: row.pop(n) for n in list(row)[:2]}, "before": before, **row}

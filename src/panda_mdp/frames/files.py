@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.packages import need
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.perturb import Perturber
@@ -287,7 +288,7 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-def _objects(source: Path, rows: int) -> Iterator[list[dict[str, Any]]]:
+def _objects(source: Path, rows: int) -> Iterator[list[Facts]]:
     """The objects of a file of lines, some at a time."""
     with source.open("rb") as raw:
         while lines := list(islice(raw, rows // 4)):

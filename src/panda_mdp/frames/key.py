@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.atomic import read_private, write_private
+from panda_mdp.base.atomic import FilePath, read_private, write_private
 from panda_mdp.errors import FileFormatError, InvalidInputError
 
 HEAD = b"panda-mdp key for repeated draws, version 1\n"
@@ -49,14 +49,14 @@ class DrawKey:
         return cls(secrets.token_bytes(KEY_BYTES))
 
     @classmethod
-    def make(cls, path: str | os.PathLike[str]) -> DrawKey:
+    def make(cls, path: FilePath) -> DrawKey:
         """A new key, written to a file that only its owner reads; an existing file is refused."""
         key = cls.fresh()
         write_private(Path(path), HEAD + key._secret.hex().encode() + b"\n")
         return key
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> DrawKey:
+    def load(cls, path: FilePath) -> DrawKey:
         """The key of a file that `make` wrote. Others must not be able to read it."""
         source = Path(path)
         content = read_private(source, "key for repeated draws")
@@ -72,7 +72,7 @@ class DrawKey:
         raise FileFormatError(f"{source.name} is a damaged key")
 
     @staticmethod
-    def destroy(path: str | os.PathLike[str]) -> None:
+    def destroy(path: FilePath) -> None:
         """Overwrite and remove a key's file: from then on no report can be drawn again.
 
         Copies, backups and what a drive keeps of overwritten blocks are beyond this.

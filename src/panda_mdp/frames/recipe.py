@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from panda_mdp.base.text import per
+from panda_mdp.base.text import Facts, per
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.privacy.guarantee import Guarantee
@@ -108,7 +108,7 @@ UNTREATED = Treatment()
 """Every column stays: for rows where none looks telling."""
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
+def read_recipe(path: Path) -> Facts:
     """A recipe in TOML: `places`, `person`, `time`, `period`, `snap_limit`, and `[columns]`."""
     import tomllib
 

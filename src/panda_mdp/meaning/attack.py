@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import InvalidInputError, MethodError
 from panda_mdp.panda.panda_table import Seen
 from panda_mdp.prior import Prior
@@ -178,7 +178,7 @@ class Attack(RebuiltOnCopy):
         most often: what who minds the average gains where that is most."""
         return {radius: float(each.max()) for radius, each in self.located_by_record.items()}
 
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> Facts:
         """The numbers that are not arrays, for JSON; entropies and leakages are bits."""
         named = ("risk", "most_hit", "least_error", "most_located")
         told = vars(self) | {name: getattr(self, name) for name in named}

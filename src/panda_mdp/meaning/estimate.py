@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.packages import need
+from panda_mdp.base.text import Facts
 from panda_mdp.city.places import Places
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.deconvolution import (
@@ -67,7 +68,7 @@ class Estimate:
         """False where over half of those who may be in the zone may as well be outside it."""
         return np.asarray(self.unplaced <= 0.5 * self.high)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Facts]:
         """One row per window and zone, for a table."""
         told = self.told_apart
         for w, window in enumerate(self.windows):
@@ -95,7 +96,7 @@ class Flows:
     high: FloatArray
     confidence: float = CONFIDENCE
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Facts]:
         """One row per pair of zones."""
         for a, start in enumerate(self.zones):
             for b, end in enumerate(self.zones):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError
@@ -55,7 +56,7 @@ def remap(mechanism: Table) -> Table:
     for y, better in enumerate(target):
         weights[:, better] += mechanism.weights[:, y]
     method = f"{mechanism.method}, remapped"
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "bound": mechanism.bound,
         "stages": (*mechanism.stages, ("remap", time.perf_counter() - start)),
         "details": {**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())},

@@ -22,12 +22,12 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import Answer, Lp, cost_scale, multipliers, require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
@@ -358,7 +358,7 @@ class Decomposed(TableSolver):
             self.point_value, self.centre = value, point
         return True
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return {
             "clusters": int(self.split.label.max()) + 1,
             "boundary_records": int(self.split.boundary.sum()),

@@ -24,6 +24,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.deadline import Clock, within
 from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure
 from panda_mdp.compute.links import closure_of
@@ -214,7 +215,7 @@ class Solver(ABC):
         """What a report says in place of its numbers."""
         return ""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Details of the result."""
         return {}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Stages
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.optimal.starts import one_row
@@ -76,7 +76,7 @@ def _over_cells(
     between: Callable[[Domain, Cells], FloatArray],
     gap: float,
     time_limit: float | None,
-) -> tuple[Cells, FloatArray, Stages, dict[str, Any]]:
+) -> tuple[Cells, FloatArray, Stages, Facts]:
     """The LP over cells that are `between` apart: the cells, its rows for the records, what took
     how long, and details."""
     rule = "a whole number from 1, the cells along a side"

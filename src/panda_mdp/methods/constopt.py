@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.certify import Budget, Standing, certify
@@ -108,7 +108,7 @@ class RestrictedLp(OneLp):
         if standing.stopped is not Stopped.SOLVED:
             yield self.certified(self._exponential, standing)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return {
             **super().facts(),
             "radius": self.radius,

@@ -9,12 +9,12 @@ and the joint law of surrogates are computed for all pairs of records.
 from __future__ import annotations
 
 import copyreg
-import os
 from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.atomic import FilePath
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import FileFormatError
 from panda_mdp.panda.anpo import AnchorTable, anchor_problem
@@ -47,9 +47,7 @@ LEAST_NATS = 1e-6
 """Rows nearer than this count as so far from each other, which allows them less."""
 
 
-def load(
-    path: str | os.PathLike[str], *, expected: Expected | None = None
-) -> Mechanism | PandaTable:
+def load(path: FilePath, *, expected: Expected | None = None) -> Mechanism | PandaTable:
     """Read a table, check it, and audit its weights again over all pairs of records.
 
     Gives a `Mechanism`, an `EverywhereMechanism` where the file has a mesh, or a `PandaTable`, with

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen, identify
+from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError, PrivacyError
@@ -225,7 +225,7 @@ class PandaTable:
             "A selection is of one place: whoever moves draws another.",
         ]
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Write law, table and problem to one file, atomically; `panda_mdp.load` reads it."""
         return write(Path(path), self.encode())
 

@@ -9,7 +9,6 @@ A file holds `PandaResult.public`, a `PandaTable`, which knows none of the run's
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, Stages, frozen
+from panda_mdp.base.atomic import FilePath
 from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
 from panda_mdp.panda.panda_table import PandaTable
@@ -216,7 +216,7 @@ class PandaResult(PandaRun):
         """
         return PandaTable(self.scheme)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Write `public` to a file for `panda_mdp.load`: nothing that any user drew is in it."""
         return self.public.save(path)
 
@@ -244,7 +244,7 @@ class PandaNoGuarantee(PandaRun):
             "this run has no privacy guarantee; nothing may be reported from it"
         )
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Refused: files are for release."""
         raise NotForReleaseError(
             "this run has no privacy guarantee and cannot be saved for release"

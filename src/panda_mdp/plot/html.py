@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import json
-import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.atomic import write_whole
+from panda_mdp.base.atomic import FilePath, write_whole
+from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.attack import attack
@@ -28,7 +28,7 @@ NEAR_KM = 0.2
 
 
 def write_map(
-    path: str | os.PathLike[str],
+    path: FilePath,
     *,
     city: City | None = None,
     table: Table | None = None,
@@ -60,7 +60,7 @@ def map_data(
     table: Table | None,
     against: Table | None = None,
     entries: int = TABLE_ENTRIES,
-) -> dict[str, Any]:
+) -> Facts:
     """What the page shows, as plain values; arrays are little-endian numbers in base 64.
 
     A table of more than `entries` entries is refused.
@@ -87,7 +87,7 @@ def map_data(
     return {"city": streets, "records": records}
 
 
-def _reports(table: Table, ground: Ground, attacked: bool) -> dict[str, Any]:
+def _reports(table: Table, ground: Ground, attacked: bool) -> Facts:
     """Where a table reports, and what the best guess makes of it."""
     told = {
         "method": str(table.method),
@@ -105,7 +105,7 @@ def _reports(table: Table, ground: Ground, attacked: bool) -> dict[str, Any]:
     return told
 
 
-def _records(table: Table, places: FloatArray) -> dict[str, Any]:
+def _records(table: Table, places: FloatArray) -> Facts:
     problem = table.problem
     epsilons = local_epsilons(table)
     return {

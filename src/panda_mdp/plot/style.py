@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.base.packages import need
 from panda_mdp.errors import InvalidInputError
 
@@ -67,7 +66,7 @@ def chart_figure(width: float, height: float, title: str = "") -> tuple[Figure, 
     return figure, axes
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
+def save_figure(figure: Figure, path: FilePath) -> Path:
     """Write a figure as PNG, SVG or PDF, as the suffix says, atomically."""
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:

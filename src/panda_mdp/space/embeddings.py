@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, frozen, real_numbers
+from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.factored import lattice
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.space.domain import Domain
@@ -68,9 +68,9 @@ class Embeddings:
 
 
 def load_embeddings(
-    path: str | os.PathLike[str],
+    path: FilePath,
     *,
-    words: str | os.PathLike[str] | None = None,
+    words: FilePath | None = None,
     vocabulary: Iterable[str] | None = None,
     limit: int | None = None,
 ) -> Embeddings:
@@ -165,9 +165,7 @@ def _tensor(path: Path) -> FloatArray:
     return np.memmap(path, kind, "r", begin, shape)
 
 
-def _array_rows(
-    path: Path, words: str | os.PathLike[str] | None
-) -> Iterator[tuple[str, FloatArray]]:
+def _array_rows(path: Path, words: FilePath | None) -> Iterator[tuple[str, FloatArray]]:
     if words is None:
         raise FileFormatError(
             f"{path.name} holds vectors without words; name the file: words='words.txt'"

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, adjacency, frozen
+from panda_mdp.base.text import Facts
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import (
@@ -86,7 +87,7 @@ class PathMetric(Metric):
     kind = "graph"
     relative_error = 0.0
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> Facts:
         given = {"edges": self.edges, "steps": self.steps, "lat": self.lat, "lon": self.lon}
         return {name: array for name, array in given.items() if array is not None}
 

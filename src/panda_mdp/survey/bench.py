@@ -32,6 +32,7 @@ from panda_mdp.base.processes import (
     peak_mb,
     uninterrupted,
 )
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
@@ -213,7 +214,7 @@ class MethodRun:
             return self.marginal
         return np.asarray(self.weights) / float(TOTAL)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Facts:
         """The object that goes into JSON."""
         names = ("method", "problem", "weights", "marginal", "multipliers")
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in names}
@@ -251,7 +252,7 @@ class Comparison:
         start = time.perf_counter()
         made = method.run(self.problem, limit)
         seconds = time.perf_counter() - start
-        values: dict[str, Any] = {"seconds": seconds, "peak_mb": peak_mb(), "loss": made.loss}
+        values: Facts = {"seconds": seconds, "peak_mb": peak_mb(), "loss": made.loss}
         if isinstance(made, PandaTable):
             note = (
                 f"epsilon holds but for delta {made.delta:g}; a user downloads "

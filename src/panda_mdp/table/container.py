@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.base.text import canonical
+from panda_mdp.base.text import Facts, canonical
 from panda_mdp.errors import FileFormatError
 
 MAGIC = b"panda-mdp\n"
@@ -174,7 +174,7 @@ def pack(header: Mapping[str, Any], sections: Mapping[str, npt.NDArray[Any] | Se
     return body + hashlib.sha256(body).digest()
 
 
-def unpack(data: bytes) -> tuple[dict[str, Any], Sections]:
+def unpack(data: bytes) -> tuple[Facts, Sections]:
     """Header and sections of a file whose checksum holds; nothing is unpacked yet."""
     start = len(MAGIC) + 4
     if not data.startswith(MAGIC):
@@ -236,7 +236,7 @@ def check_unpacked(plain: int, packed: int) -> None:
         )
 
 
-def parse(text: bytes) -> dict[str, Any]:
+def parse(text: bytes) -> Facts:
     """A JSON object in its canonical form: names once and sorted, numbers finite, no blanks."""
     try:
         header = json.loads(text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,9 +18,10 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.factored import MOST_BITS, FactoredRows, lattice_points
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import FreeText
+from panda_mdp.base.text import Facts, FreeText
 from panda_mdp.errors import (
     DomainError,
     FileFormatError,
@@ -151,7 +151,7 @@ class Unverified:
         return "selection" in self.header
 
 
-def inspect(path: str | os.PathLike[str]) -> Unverified:
+def inspect(path: FilePath) -> Unverified:
     """Look into a file; its checksum and form are checked and nothing else. `load` verifies it."""
     return at_path(path, look)
 
@@ -195,14 +195,14 @@ def promise(header: Mapping[str, Any]) -> tuple[str, str]:
     return guarantee, snapping
 
 
-def opened(data: bytes) -> tuple[dict[str, Any], Sections]:
+def opened(data: bytes) -> tuple[Facts, Sections]:
     """Header, in its form, and sections of the bytes of a file."""
     header, sections = unpack(data)
     more = {name: FORMS[name] for name in FEATURES if name in header}
     return fit(header, HEADER | more, "the header"), sections
 
 
-def load_mechanism(path: str | os.PathLike[str], *, expected: Expected | None = None) -> Mechanism:
+def load_mechanism(path: FilePath, *, expected: Expected | None = None) -> Mechanism:
     """Read a table, check it, and audit its weights again over all pairs.
 
     Raises `FileFormatError` with the reason where the file is damaged, truncated, foreign, of an
@@ -430,7 +430,7 @@ def contradictions() -> Iterator[None]:
         ) from error
 
 
-def at_path(path: str | os.PathLike[str], read: Callable[[bytes], T]) -> T:
+def at_path(path: FilePath, read: Callable[[bytes], T]) -> T:
     """What `read` makes of a file's bytes; its errors name the file."""
     try:
         data = Path(path).read_bytes()

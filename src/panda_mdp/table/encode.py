@@ -23,7 +23,7 @@ from panda_mdp.base.arrays import Stages
 from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import plain
+from panda_mdp.base.text import Facts, plain
 from panda_mdp.loss import UnknownLoss
 from panda_mdp.problem import describe_problem
 from panda_mdp.space.domain import Domain
@@ -96,7 +96,7 @@ def describe_notes(
     details: Mapping[str, Any] | None = None,
     lower_bound: float | None = None,
     loss: float | None = None,
-) -> dict[str, Any]:
+) -> Facts:
     """What a file says beside its numbers: nobody checks it, and every printer says so."""
     return {
         "method": method,
@@ -110,7 +110,7 @@ def describe_notes(
     }
 
 
-def _plain_details(details: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_details(details: Mapping[str, Any]) -> Facts:
     """What JSON can hold."""
     kept = {}
     for name, value in details.items():

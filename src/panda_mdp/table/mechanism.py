@@ -11,7 +11,6 @@ what users of tables rely on, whatever kind they are of.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
@@ -31,6 +30,7 @@ from panda_mdp.base.arrays import (
     identify,
     real_numbers,
 )
+from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.floored import FlooredRows, Weights, owned
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import card, per
@@ -72,7 +72,7 @@ class Release(Protocol):
     def sample(self, records: npt.ArrayLike, size: int | None = None) -> Any:
         """Draws with the operating system's generator; each costs the guarantee again."""
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Write it to one file, which `panda_mdp.load` verifies."""
 
 
@@ -319,7 +319,7 @@ class Mechanism(Table):
         """
         return _draw(self, SystemBits(), records, size)
 
-    def save(self, path: str | os.PathLike[str], *, losses: bool = True) -> Path:
+    def save(self, path: FilePath, *, losses: bool = True) -> Path:
         """Write table and problem to one file, atomically; `panda_mdp.load` reads and audits it.
 
         Without `losses` those that are not distances stay out of the file: who only draws needs
@@ -342,7 +342,7 @@ class NoGuarantee(Table):
             "this table has no privacy guarantee; simulate(seed) draws for experiments"
         )
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Refused: files are for release."""
         raise NotForReleaseError(
             "this table has no privacy guarantee and cannot be saved for release"
@@ -366,7 +366,7 @@ class Simulation:
         """Draw outputs as `Mechanism.sample` does, with the seeded generator."""
         return _draw(self.table, self._bits, records, size)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Refused: a seeded mechanism is not for release."""
         raise NotForReleaseError(
             "a simulation uses a seeded generator and is not for release; save the mechanism"

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.jax.device import Array
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.space.tiles import TILE
@@ -49,7 +50,7 @@ def warn_slower() -> None:
     warnings.warn(msg, SlowerWarning, stacklevel=3)
 
 
-def _options(interpret: bool, warps: int = WARPS) -> dict[str, Any]:
+def _options(interpret: bool, warps: int = WARPS) -> Facts:
     if interpret:
         return {"interpret": True}
     from jax.experimental.pallas import triton

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import (
     ALGORITHMS,
     Algorithm,
@@ -307,7 +308,7 @@ class OneLp(TableSolver):
             return None
         return self.table(self.answer.primal)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         objective = None if self.answer is None else self.answer.objective
         return {
             "algorithm": self.attempts[0][0],
@@ -355,5 +356,5 @@ class HighsLp(OneLp):
     def other_proofs(self) -> Sequence[Proved]:
         return (free_proof(self.problem),)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return {**super().facts(), "pairs": self.pairs}

@@ -11,7 +11,6 @@ place for it. docs/protocol.md says what a server learns all the same.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.errors import (
     BudgetError,
     DomainError,
@@ -96,7 +95,7 @@ class Client(AbstractContextManager["Client"]):
         self,
         url: str,
         token: str | None,
-        folder: str | os.PathLike[str],
+        folder: FilePath,
         allowance: Allowance | None = None,
         *,
         key: VerifyKey | str | None = None,

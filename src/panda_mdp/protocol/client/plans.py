@@ -59,7 +59,7 @@ BOX_BYTES = 512
 """Room in the ledger for what is drawn and sent, apart from anchors."""
 MOST_WRITTEN_OUT = 1 << 25
 """Weights of a table whose rows are looked up in one array."""
-Facts = list[tuple[str, object]]
+PlanFacts = list[tuple[str, object]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,7 +104,7 @@ class Plan(ABC):
         del books
 
     @abstractmethod
-    def facts(self) -> Facts:
+    def facts(self) -> PlanFacts:
         """What a person is shown of it, beside its cost."""
 
     def still_valid(self, entry: Entry) -> bool:
@@ -252,7 +252,7 @@ class TablePlan(Plan):
         """The output, which is all that is drawn."""
         return self._drawn(Drawn, output=int(record.unseal(self.domain, self.sample)))
 
-    def facts(self) -> Facts:
+    def facts(self) -> PlanFacts:
         """The audit and the loss."""
         table = self.table
         if isinstance(table, PandaTable):
@@ -396,7 +396,7 @@ class BallPlan(Plan):
             )
         return ball, reports
 
-    def facts(self) -> Facts:
+    def facts(self) -> PlanFacts:
         """How centres are drawn, and how large balls are."""
         return [
             ("centre", f"epsilon {self.law.epsilon:g} at every place, by proof"),

@@ -22,7 +22,7 @@ from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.privacy.sampler import SystemBits
 from panda_mdp.problem import Problem
-from panda_mdp.protocol.client.plans import BOX_BYTES, Facts, Plan, check_outputs, shared_fields
+from panda_mdp.protocol.client.plans import BOX_BYTES, Plan, PlanFacts, check_outputs, shared_fields
 from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.ledger.ledger import Books
 from panda_mdp.protocol.ledger.vault import AnchorsDrawn, Entry
@@ -93,7 +93,7 @@ class AnchorsPlan(Plan):
         """Room for all records, whichever are drawn."""
         return BOX_BYTES + self.domain.size * (len(str(self.domain.size)) + 1)
 
-    def facts(self) -> Facts:
+    def facts(self) -> PlanFacts:
         """The round that is open, and why there is no guarantee."""
         return [("open round", self.round or "none"), *(("why", why) for why in self.reasons)]
 

@@ -27,7 +27,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
 
-from panda_mdp.base.atomic import sync_folder, write_private
+from panda_mdp.base.atomic import FilePath, sync_folder, write_private
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import BudgetError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.ledger.allowance import DAY_S, Allowance, total
@@ -113,7 +114,7 @@ class Books:
                 self.ended[account] = total([*self._ended(account), entry.cost], entry.cost.unit)
                 del self.entries[entry.id]
 
-    def memo(self, index: int, context: dict[str, Any]) -> str:
+    def memo(self, index: int, context: Facts) -> str:
         """The keyed hash of a record in the running period. Called behind the seal."""
         return self._vault.memo(index, {**context, "period": self.period})
 
@@ -297,7 +298,7 @@ class Ledger:
     @classmethod
     def open(
         cls,
-        folder: str | os.PathLike[str],
+        folder: FilePath,
         allowance: Allowance | None = None,
         *,
         clock: Callable[[], float] = time.time,
@@ -330,7 +331,7 @@ class Ledger:
     @classmethod
     def start_over(
         cls,
-        folder: str | os.PathLike[str],
+        folder: FilePath,
         allowance: Allowance,
         *,
         clock: Callable[[], float] = time.time,

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 from panda_mdp.base.atomic import read_private
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import FileFormatError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.messages.blind import OneUse
@@ -169,14 +170,14 @@ class Vault:
             )
         return cls(key)
 
-    def memo(self, index: int, context: dict[str, Any]) -> str:
+    def memo(self, index: int, context: Facts) -> str:
         """A keyed hash of a record in its context (deployment, period): HMAC-SHA-256.
 
         The period is part of it, so that memos of two periods cannot be told to be of one record.
         """
         return self.secret({**context, "record": index}).hex()
 
-    def secret(self, context: dict[str, Any]) -> bytes:
+    def secret(self, context: Facts) -> bytes:
         """32 bytes of a context that nobody else can compute."""
         return hmac.digest(self._memo, canonical_json(context), hashlib.sha256)
 

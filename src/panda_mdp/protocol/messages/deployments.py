@@ -7,12 +7,13 @@ import io
 from collections.abc import Iterable
 from datetime import date, datetime
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import FileFormatError, ProtocolError, SignatureError
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.protocol.messages.blind import OneUse
@@ -222,7 +223,7 @@ class Deployed(Advice, Signed):
         """What the operator signs: the name, and the very text of the statement."""
         return statement_bytes(self.name, self.statement)
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> Facts:
         """What a statement about this deployment must say, by field."""
         shared = ("name", *Advice.model_fields)
         return {name: getattr(self, name) for name in shared}
@@ -234,7 +235,7 @@ class TableBased(Deployed):
     table: TableInfo
     guarantee: GuaranteeInfo
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> Facts:
         """The table, and what one release from it costs."""
         return super().stated() | {
             "version": self.version,
@@ -265,7 +266,7 @@ class BallDeployment(TableBased, BallTerms):
     outputs: Outputs
     rows: Sha256
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> Facts:
         """The table, its rows, the cost, and what centres are drawn by."""
         terms = {name: getattr(self, name) for name in ("rows", *BallTerms.model_fields)}
         return super().stated() | terms | {"outputs": digest_of(self.outputs)}
@@ -297,7 +298,7 @@ class AnchorsDeployment(Deployed):
     in_force: Version | None = None
     """The latest solved round: the one that reports are accepted for."""
 
-    def stated(self) -> dict[str, Any]:
+    def stated(self) -> Facts:
         """Outputs, selection and cost; a deployment of rounds never changes."""
         return super().stated() | {
             "version": 1,

@@ -28,7 +28,6 @@ import base64
 import binascii
 import hashlib
 import json
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,7 +40,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import Field, ValidationError
 
-from panda_mdp.base.atomic import read_private, write_private, write_whole
+from panda_mdp.base.atomic import FilePath, read_private, write_private, write_whole
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.types import Base64, Count, Message
 
@@ -169,7 +168,7 @@ class SigningKey:
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SigningKey:
+    def load(cls, path: FilePath) -> SigningKey:
         """Read a key file (PEM, PKCS 8), which nobody but its owner may read."""
         data = read_private(Path(path), "key file")
         try:
@@ -183,7 +182,7 @@ class SigningKey:
         return cls(key)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str]) -> SigningKey:
+    def create(cls, path: FilePath) -> SigningKey:
         """A new key in a new file with mode 0600. Refuses to replace a file."""
         made = cls.generate()
         data = made._key.private_bytes(
@@ -271,7 +270,7 @@ class KeySheet(Message):
     successions: list[Succession] = Field(default_factory=list, max_length=100)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> KeySheet:
+    def load(cls, path: FilePath) -> KeySheet:
         """Read a sheet."""
         try:
             return cls.model_validate_json(Path(path).read_bytes())
@@ -280,7 +279,7 @@ class KeySheet(Message):
                 f"{path}: not a sheet of keys; `panda-mdp signing certify` writes one"
             ) from None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: FilePath) -> None:
         """Write a sheet; nothing in it is secret."""
         write_whole(Path(path), json.dumps(self.model_dump(mode="json"), indent=1))
 

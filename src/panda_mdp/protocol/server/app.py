@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
+from panda_mdp.base.text import Facts
 from panda_mdp.protocol.messages.signing import KeySheet
 from panda_mdp.protocol.server.context import Context, Settings
 from panda_mdp.protocol.server.failures import Failure, failure_of
@@ -124,7 +124,7 @@ def openapi(request: Request) -> Response:
 
 
 @lru_cache(maxsize=1)
-def _describe(app: FastAPI) -> dict[str, Any]:
+def _describe(app: FastAPI) -> Facts:
     """The OpenAPI document: FastAPI's, with the bodies that routes read themselves."""
     document = app.openapi()
     template = "#/components/schemas/{model}"

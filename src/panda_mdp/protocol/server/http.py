@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from asyncio import BaseTransport, TimerHandle
 from collections import Counter
-from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from panda_mdp.base.text import Facts
 from panda_mdp.protocol.server.context import Settings
 
 
@@ -83,7 +83,7 @@ def bounded(settings: Settings, proxy: str = "") -> type[HttpToolsProtocol]:
     return Bounded
 
 
-def options(settings: Settings, proxy: str = "") -> dict[str, Any]:
+def options(settings: Settings, proxy: str = "") -> Facts:
     """What uvicorn is configured with; it believes what the proxies at some addresses forward."""
     return {
         "http": bounded(settings, proxy),

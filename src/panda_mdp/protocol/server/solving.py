@@ -18,12 +18,13 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing.connection import wait
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import CoinScheme
@@ -123,7 +124,7 @@ class BallTable:
     edge: float
     radius: float
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """What the deployment promises, and what it is signed with."""
         table, low, high = _read_table(self.file), *self.law.box
         problem = table.problem
@@ -140,7 +141,7 @@ class BallTable:
         """How centres are drawn."""
         return _ball_law(self.file, self.epsilon_1)
 
-    def ball(self, centre: tuple[int, int]) -> dict[str, Any]:
+    def ball(self, centre: tuple[int, int]) -> Facts:
         """The ball around a centre in blocks cut from the compact table, and what proves that it
         is cut from it."""
         table, law = _read_table(self.file), self.law
@@ -198,12 +199,12 @@ def anchors_scheme(request: AnchorsDeploymentRequest, domain: Domain) -> CoinSch
     return selected.law().scheme(problem, request.delta, options)
 
 
-def anchors_facts(request: AnchorsDeploymentRequest, domain: bytes) -> dict[str, Any]:
+def anchors_facts(request: AnchorsDeploymentRequest, domain: bytes) -> Facts:
     """What an anchors deployment can promise. Runs in a worker process."""
     return scheme_facts(anchors_scheme(request, domain_of(domain)))
 
 
-def scheme_facts(scheme: CoinScheme) -> dict[str, Any]:
+def scheme_facts(scheme: CoinScheme) -> Facts:
     """A scheme in plain values: a guarantee, or the reasons why there is none."""
     failure, cost = scheme.failure, scheme.selection_epsilon
     return {

@@ -24,6 +24,7 @@ from pydantic import BaseModel, TypeAdapter
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from panda_mdp.base.text import Facts
 from panda_mdp.protocol.messages.service import ErrorBody
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.auth import Token
@@ -38,7 +39,7 @@ DRAINED = 128 << 20
 SHORT = 64 << 10
 """Bodies up to this length are parsed at once."""
 T = TypeVar("T", bound=Callable[..., Any])
-Responses = dict[int | str, dict[str, Any]]
+Responses = dict[int | str, Facts]
 
 NamePath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=64)]
 VersionPath = Annotated[int, Path(ge=1, lt=2**31)]
@@ -97,11 +98,11 @@ Monitor = Annotated[Token, _caller("monitor", "admin")]
 
 MESSAGES: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = []
 """Bodies that routes take, with the name of their schema; the API's description has them."""
-_CONTENT: dict[Any, dict[str, Any]] = {}
+_CONTENT: dict[Any, Facts] = {}
 """What readers of bodies take, as the description says it."""
 
 
-def _body(content: dict[str, Any]) -> dict[str, Any]:
+def _body(content: Facts) -> Facts:
     return {"required": True, "content": content}
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from sqlalchemy.orm import Session
 
+from panda_mdp.base.text import Facts
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeploymentRequest,
@@ -62,7 +63,7 @@ def _signed(context: Context, session: Session, row: DeploymentRow) -> AnyDeploy
     return stored.describe(session, row)
 
 
-def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> dict[str, Any]:
+def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> Facts:
     """What the deployment can promise; raises where its parts do not exist or do not fit."""
     with context.store.read() as session:
         table = table_row(session, ref)
@@ -82,7 +83,7 @@ def ball_table(context: Context, request: BallDeploymentRequest, ref: TableRef) 
     return BallTable(context.file(ref), request.epsilon_1, request.edge, request.radius)
 
 
-def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> dict[str, Any]:
+def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> Facts:
     with context.store.read() as session:
         domain = domain_row(session, request.domain).arrays
     facts = context.pool.run(anchors_facts, request, domain)

@@ -8,7 +8,6 @@ import secrets
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from panda_mdp.base.arrays import Sections
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import FileFormatError
 from panda_mdp.panda.file import decode
 from panda_mdp.panda.panda_table import PandaTable
@@ -127,7 +127,7 @@ def examine(data: bytes) -> TableRow:
     Runs in a worker process. Raises `FileFormatError` where the file is none or breaks its claim.
     """
     table, kind = decode(data), "plain"
-    selection: dict[str, Any] = {}
+    selection: Facts = {}
     if isinstance(table, PandaTable):
         kind, facts = "panda", {"loss": table.loss}
         selection["selection"] = look(data).header["selection"]["kind"]
@@ -147,7 +147,7 @@ def examine(data: bytes) -> TableRow:
         raise FileFormatError(
             f"outputs are {problem.reports.kind}; reports of this service are records"
         )
-    every: dict[str, Any] = {
+    every: Facts = {
         "domain": domain.fingerprint,
         "unit": domain.unit,
         "records": domain.size,
@@ -169,7 +169,7 @@ def examine(data: bytes) -> TableRow:
     )
 
 
-def _losses(table: Mechanism, audited_epsilon: float) -> dict[str, Any]:
+def _losses(table: Mechanism, audited_epsilon: float) -> Facts:
     """Loss and bound: computed, or as stated in a file that left the losses out."""
     details = table.details
     loss = details.get("stated_loss", table.loss)

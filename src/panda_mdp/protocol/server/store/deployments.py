@@ -3,11 +3,10 @@ the operator has signed about it: one statement for each state, for everybody.""
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from panda_mdp.base.text import Facts
 from panda_mdp.protocol.messages.blind import new_issuer
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import (
@@ -76,7 +75,7 @@ def domain_id_of(session: Session, fingerprint: str) -> str:
 
 
 def store_deployment(
-    session: Session, request: AnyRequest, facts: dict[str, Any]
+    session: Session, request: AnyRequest, facts: Facts
 ) -> tuple[DeploymentRow, bool]:
     """Keep a deployment; and whether it is new."""
     before = session.scalar(select(DeploymentRow).filter_by(name=request.name))
@@ -92,9 +91,7 @@ def store_deployment(
     return row, True
 
 
-def set_terms(
-    row: DeploymentRow, table: TableRef, facts: dict[str, Any], limits: dict[str, Any]
-) -> None:
+def set_terms(row: DeploymentRow, table: TableRef, facts: Facts, limits: Facts) -> None:
     """Put another table or other limits into force, signed under the next version; earlier reports
     stay with their table."""
     request = row.request.model_copy(update=limits)
@@ -149,7 +146,7 @@ def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
     return _MODELS[row.request.kind](**said)
 
 
-def _fields(session: Session, row: DeploymentRow) -> dict[str, Any]:
+def _fields(session: Session, row: DeploymentRow) -> Facts:
     """What a deployment says: what was asked for, what was computed, and what is in force."""
     request, names = row.request, _MODELS[row.request.kind].model_fields.keys()
     said = {name: getattr(request, name) for name in names & type(request).model_fields.keys()}
