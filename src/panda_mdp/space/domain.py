@@ -22,7 +22,6 @@ from panda_mdp.base.arrays import (
     real_numbers,
 )
 from panda_mdp.base.sealing import sealed
-from panda_mdp.base.text import Facts
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.density import by_density
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
@@ -78,7 +77,7 @@ class Domain(RebuiltOnCopy):
 
     def _take_over(self) -> None:
         """Own what goes with the records; one of each per record."""
-        own: Facts = {}
+        own: dict[str, Any] = {}
         if self.nodes is not None:
             own["nodes"] = frozen(np.asarray(self.nodes, dtype=np.int64))
         if self.labels is not None:
