@@ -7,6 +7,7 @@ import json
 import secrets
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -734,10 +735,11 @@ def test_a_balls_domain_is_fetched_once_and_believed_by_its_fingerprint(server, 
 
     plan = client.plan("ball")
     assert client.plan("ball").domain.fingerprint == plan.domain.fingerprint and fetched() == 1
-    (kept,) = (client.folder / "tables").glob("*.json")
-    places = json.loads(kept.read_text())
-    for damaged in ("{", json.dumps(places | {"lat": places["lat"][::-1]})):
-        kept.write_text(damaged)
+    (kept,) = (client.folder / "tables").glob("*.json.z")
+    places = json.loads(zlib.decompress(kept.read_bytes()))
+    other = json.dumps(places | {"lat": places["lat"][::-1]}).encode()
+    for damaged in (b"{", zlib.compress(b"{"), zlib.compress(other)):
+        kept.write_bytes(damaged)
         before = fetched()
         assert client.plan("ball").domain.fingerprint == plan.domain.fingerprint
         assert fetched() == before + 1

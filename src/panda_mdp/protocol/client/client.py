@@ -12,6 +12,7 @@ place for it. docs/protocol.md says what a server learns all the same.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -226,10 +227,11 @@ class Client(AbstractContextManager["Client"]):
     def domain(self, name: str, fingerprint: str | None = None) -> Domain:
         """A domain of the server, whole, checked as any other, with its fingerprint; one whose
         fingerprint is known is kept on disk, and fetched once."""
-        kept = self.folder / "tables" / f"{fingerprint}.json"
+        kept = self.folder / "tables" / f"{fingerprint}.json.z"
         if fingerprint is not None and kept.exists():
-            with suppress(ValueError, DomainError):
-                found = DomainDetail.model_validate_json(kept.read_bytes()).domain()
+            with suppress(ValueError, DomainError, zlib.error):
+                text = zlib.decompress(kept.read_bytes())
+                found = DomainDetail.model_validate_json(text).domain()
                 if found.fingerprint == fingerprint:
                     return found
         detail: DomainDetail = self.wire.get(DomainDetail, "domains", name)
@@ -244,7 +246,7 @@ class Client(AbstractContextManager["Client"]):
         if made.fingerprint == fingerprint:
             kept.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(kept) as stream:
-                stream.write(detail.model_dump_json().encode())
+                stream.write(zlib.compress(detail.model_dump_json().encode()))
         return made
 
     def _check_allowed(self, plan: Plan) -> None:
