@@ -290,7 +290,7 @@ def test_commands_from_first_to_last(site, home, tmp_path):
         o["name"]: o for o in json.loads((tmp_path / "status.json").read_text())["deployments"]
     }
     assert offers["table"]["allowed"]
-    assert not offers["ball"]["allowed"]
+    assert offers["ball"]["allowed"] and not offers["paper"]["allowed"]
     done = call("fetch", url, "table", "--json", str(tmp_path / "plan.json"))
     assert done.exit_code == 0, done.output
     assert "over 435 pairs" in done.output
