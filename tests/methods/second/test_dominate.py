@@ -101,21 +101,14 @@ def test_small_tables_have_the_factor_of_the_lp(epsilon, kind):
     assert table.loss <= reference.loss
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_larger_tables_are_bracketed(several):
+def test_larger_tables_are_bracketed():
     """The first-order method's table and bound lie on both sides of the LP's factor, and the error
     of noise whose reports are their own best guesses is kept."""
     problem = grid(7, 1.0)
-    laplace = pm.remap(pm.planar_laplace(problem))
-    references = [laplace, android_grid(problem)] if several else laplace
-    table = pm.dominate(problem, references, radii=(0.6,), gap=0.05)
+    reference = pm.remap(pm.planar_laplace(problem))
+    table = pm.dominate(problem, reference, radii=(0.6,), gap=0.05)
     told = table.details["dominates"]
-    assert told["bound"] <= told["factor"]
-    if several:
-        # Android's grid loses less than any table of this epsilon gains on: it is not beaten.
-        assert told["loss"][0] <= min(laplace.loss, android_grid(problem).loss)
-        return
-    assert told["factor"] <= 1.05 * told["bound"]
+    assert told["bound"] <= told["factor"] <= 1.05 * told["bound"]
     assert told["holds"] and told["error"][0] >= told["error"][1] * (1 - 1e-4)
     # What the loss may be is made use of.
     assert told["loss"][0] >= 0.98 * told["loss"][1]
@@ -125,7 +118,7 @@ def test_larger_tables_are_bracketed(several):
     ("epsilon", "kind"), [(1.0, "laplace"), (1.5, "android"), (2.0, "android")]
 )
 def test_the_grid_of_six_by_six_is_beaten(epsilon, kind):
-    """docs/lab.md: 0.964, 0.943 and 0.917 of what the references give away, by the attack itself."""
+    """By the attack itself; docs/lab.md has the figures: 0.964, 0.943 and 0.917."""
     problem, radii = grid(6, epsilon), (1.1, 1.5, 2.1)
     laplace = kind == "laplace"
     reference = pm.remap(pm.planar_laplace(problem)) if laplace else android_grid(problem)
@@ -135,10 +128,8 @@ def test_the_grid_of_six_by_six_is_beaten(epsilon, kind):
     ours, theirs = (pm.attack(one, radii=radii) for one in (table, reference))
     gained = [(ours.vulnerability, theirs.vulnerability)]
     gained += [(ours.located[r], theirs.located[r]) for r in radii]
-    assert (
-        max(a / b for a, b in gained) == pytest.approx(told["factor"], rel=1e-9)
-        and told["factor"] < 1
-    )
+    most = max(a / b for a, b in gained)
+    assert most == pytest.approx(told["factor"], rel=1e-9) and most < 1
 
 
 def test_who_knows_the_district_gains_less_too():
