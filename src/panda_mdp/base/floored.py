@@ -102,11 +102,6 @@ class FlooredRows(RebuiltOnCopy):
         count = np.diff(self.starts)
         return frozen(np.repeat(np.arange(len(count), dtype=np.int32), count))
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are held."""
-        return sum(a.nbytes for a in (self.floor, self.starts, self.columns, self.values))
-
     def __repr__(self) -> str:
         records, outputs = self.shape
         return f"FlooredRows({records} x {outputs}, {self.stored:,} entries over a floor)"

@@ -202,20 +202,13 @@ def opened(data: bytes) -> tuple[Facts, Sections]:
     return fit(header, HEADER | more, "the header"), sections
 
 
-def load_mechanism(path: FilePath, *, expected: Expected | None = None) -> Mechanism:
-    """Read a table, check it, and audit its weights again over all pairs.
-
-    Raises `FileFormatError` with the reason where the file is damaged, truncated, foreign, of an
-    unknown version, inconsistent, would unpack to far more than it is, or does not keep its
-    epsilon; and `PrivacyError` where it is not what was `expected`. `bound` is `Proved` where the
-    file has multipliers and else `Stated`. There is no way to load without that: `inspect` looks
-    into a file and returns what can be neither sampled, saved nor served.
-    """
-    return at_path(path, lambda data: decode(data, expected))
+def load_mechanism(path: FilePath) -> Mechanism:
+    """`panda_mdp.load` for a table whose rows belong to records: any other is refused."""
+    return at_path(path, decode)
 
 
 def decode(data: bytes, expected: Expected | None = None) -> Mechanism:
-    """The mechanism of a file's bytes, verified as by `load_mechanism`."""
+    """The mechanism of a file's bytes, verified as by `panda_mdp.load`."""
     table = examine(data)
     if not isinstance(table, Mechanism):
         raise FileFormatError(table.audit.shortfall)
