@@ -231,7 +231,7 @@ def attack(
         method=mechanism.method,
         unit=domain.unit,
         prior_source=source,
-        restricted=tuple(radius for radius in within if near[radius].restricted),
+        restricted=tuple(radius for radius in within if near[radius][2]),
         vulnerability=bayes_vulnerability(weights, matrix),
         prior_vulnerability=float(weights.max()),
         worst_posterior=float(posterior(weights, matrix).max()),
@@ -241,11 +241,11 @@ def attack(
             np.einsum("yx,xy->x", guess_distances(domain, guesses[:-1]), matrix)
         ),
         hit_by_record=frozen(hits),
-        located={radius: float(found.share[:-1].sum()) for radius, found in near.items()},
-        prior_located={radius: float(found.share[-1]) for radius, found in near.items()},
+        located={radius: float(share[:-1].sum()) for radius, (share, *_) in near.items()},
+        prior_located={radius: float(share[-1]) for radius, (share, *_) in near.items()},
         located_by_record={
-            radius: frozen(np.einsum("yx,xy->x", found.inside[:-1], matrix))
-            for radius, found in near.items()
+            radius: frozen(np.einsum("yx,xy->x", inside[:-1], matrix))
+            for radius, (_, inside, _) in near.items()
         },
         min_entropy_leakage=min_entropy_leakage(weights, matrix),
         shannon_leakage=shannon_leakage(weights, matrix),
@@ -254,23 +254,17 @@ def attack(
     )
 
 
-@dataclass(frozen=True)
-class _Within:
-    """The guesses that hold most of each column of weights within a radius."""
-
-    share: FloatArray
-    inside: BoolArray
-    """Which records they hold, (columns, K)."""
-    restricted: bool
-
-
-def _within(domain: Domain, columns: FloatArray, radius: float) -> _Within:
+def _within(
+    domain: Domain, columns: FloatArray, radius: float
+) -> tuple[FloatArray, BoolArray, bool]:
+    """Of the guesses that hold most of each column of weights within a radius: how much, which
+    records, (columns, K), and whether only records were tried."""
     held = held_sets(domain, radius)
     if held is None:
         least, best = best_records(domain, columns, (radius,))
-        return _Within(-least[0], domain.distances(best[0], None) <= radius, True)
+        return -least[0], domain.distances(best[0], None) <= radius, True
     gained = held @ columns
-    return _Within(gained.max(axis=0), held[gained.argmax(axis=0)].toarray() > 0, False)
+    return gained.max(axis=0), held[gained.argmax(axis=0)].toarray() > 0, False
 
 
 def checked_prior(problem: Problem, prior: Prior | npt.ArrayLike | None) -> tuple[FloatArray, str]:

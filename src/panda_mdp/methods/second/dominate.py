@@ -33,11 +33,11 @@ from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.methods.certify import Budget, Report, certify
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import (
-    Ceiling,
     Errors,
     Forms,
     Gain,
     Guesses,
+    Measure,
     Objective,
     guess_sets,
     place_error,
@@ -64,15 +64,6 @@ error is the loss, which integers meet from one side only."""
 UNDER = 1 - ERROR_ROUNDING / 4
 EXACT_ENTRIES = 2_000
 """Entries of a table up to which the LP goes to HiGHS: seconds."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One way to guess, and what it gains from the references at least."""
-
-    name: str
-    gain: Gain
-    reference: float
 
 
 @dataclass(frozen=True)
@@ -156,28 +147,25 @@ class Combined(Forms):
         ]
         return np.concatenate(rows)
 
-    def ratios(self, table: FloatArray) -> FloatArray:
-        """Every measure in shares of the references'."""
-        return np.array([m.gain.value(table) / m.reference for m in self.measures])
-
     def _missing(self, table: FloatArray) -> float:
         return max(0.0, 1.0 + self.parts[-1].value(table) / (self.least_error or math.inf))
 
     def value(self, table: FloatArray) -> float:
         """t, and what is missing of the error many times."""
-        return float(self.ratios(table).max()) + SHORT * self._missing(table)
+        shares = (m.gain.value(table) / m.reference for m in self.measures)
+        return max(shares) + SHORT * self._missing(table)
 
     def penalty(self, table: FloatArray) -> float:
         return float(self._missing(table) > ERROR_ROUNDING)
 
-    def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
+    def ceilings(self, most: float, on_loss: bool) -> list[Measure]:
         """For an LP, at a loss of `most`: every measure at most t of the references', the error
         theirs."""
         least, above = self.least_error, self.least_error * (1 + MARGIN / 20)
         # Where reports are their own best guesses the error is the loss, and no table has more.
         aim = max(min(above, most * UNDER), least * UNDER)
-        error = Ceiling(Errors.about(self.problem), least or 1.0, False, -least, -aim)
-        return [*(Ceiling(m.gain, m.reference, True) for m in self.measures), error]
+        error = Measure("error", Errors.about(self.problem), least or 1.0, False, -least, -aim)
+        return [*self.measures, error]
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
         """Rates that follow what is worst at a table, in the order of the parts' records."""

@@ -254,7 +254,7 @@ class ExactLimit(LimitSolver, OneLp):
         limit, most, ceilings = self.limit, self._most, self._ceilings
         each, outputs = scipy.sparse.eye_array(most.shape[1]), most.shape[1]
         private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
-        values = [scipy.sparse.kron(c.gain.coefficients / c.unit, each) for c in ceilings]
+        values = [scipy.sparse.kron(c.gain.coefficients / c.reference, each) for c in ceilings]
         self._signs = np.array([1.0 if c.gain.least >= 0 else -1.0 for c in ceilings])
         tops: Any = scipy.sparse.block_diag(
             [
@@ -269,7 +269,7 @@ class ExactLimit(LimitSolver, OneLp):
             [scipy.sparse.vstack(values) @ scipy.sparse.diags_array(most.ravel()), -tops, None],
             [None, sums, -shared],
         ]
-        room = [ceiling.aim / ceiling.unit for ceiling in ceilings]
+        room = [ceiling.aim / ceiling.reference for ceiling in ceilings]
         if limit.on_loss:
             blocks.append([scipy.sparse.csr_array(self._cost[None]), None, None])
             room.append((limit.most - self._free) / self.scale)
@@ -293,7 +293,7 @@ class ExactLimit(LimitSolver, OneLp):
         rates = np.maximum(-rates, 0.0)
         own, loss_price, total = self.scale, 1.0, 1.0
         if limit.on_loss:
-            own = 1.0 if self.goal.forms.relative else ceilings[0].unit
+            own = 1.0 if self.goal.forms.relative else ceilings[0].reference
             loss_price = max(0.0, -float(last[0])) * own / self.scale
             total = float(sum(rate for rate, c in zip(rates, ceilings, strict=True) if c.shared))
         if not total > 0:
@@ -301,7 +301,7 @@ class ExactLimit(LimitSolver, OneLp):
         cost = loss_price * problem.weighted_loss
         given = [loss_price * limit.most] if limit.on_loss else []
         for rate, ceiling, forms in zip(rates, ceilings, weights, strict=True):
-            price = own * float(rate) / ceiling.unit
+            price = own * float(rate) / ceiling.reference
             cost = cost + price * ceiling.gain.below(-forms.reshape(-1, outputs))
             given += [] if ceiling.shared else [price * ceiling.fixed]
         edges = multipliers(own * edge * self._factors, self.exponent, outputs)

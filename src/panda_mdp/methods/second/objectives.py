@@ -113,7 +113,7 @@ class Forms(ABC):
         """What is added to a bound of the forms to bound what they stand for."""
         return 0.0
 
-    def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
+    def ceilings(self, most: float, on_loss: bool) -> list[Measure]:
         """What an LP keeps them below, where the loss is limited to `most` or else they are."""
         raise NotImplementedError
 
@@ -140,14 +140,15 @@ class Forms(ABC):
 
 
 @dataclass(frozen=True)
-class Ceiling:
-    """What an LP keeps a sum of largest forms below: `fixed`, and a share of what is made least."""
+class Measure:
+    """A sum of largest forms, and what an LP keeps it below: a share of its reference that is made
+    least, or something fixed."""
 
+    name: str
     gain: Gain
-    unit: float
-    """About as large as its value."""
-    shared: bool
-    """Whether it may grow with what is made least, by so many units."""
+    reference: float
+    """What it may grow by with what is made least; in any case about as large as its value."""
+    shared: bool = True
     fixed: float = 0.0
     aim: float = 0.0
     """What is asked of the LP: `fixed`, or a little less for what rounds."""
@@ -187,11 +188,11 @@ class Gain(Forms):
     def _column_sums(self) -> FloatArray:
         return np.asarray(self.coefficients.sum(axis=0), dtype=np.float64).ravel()
 
-    def ceilings(self, most: float, on_loss: bool) -> list[Ceiling]:
+    def ceilings(self, most: float, on_loss: bool) -> list[Measure]:
         unit = float(np.abs(self.coefficients).sum(axis=1).max()) or 1.0
         if on_loss:
-            return [Ceiling(self, unit, True, 0.0, self.least)]
-        return [Ceiling(self, unit, False, most, most)]
+            return [Measure("", self, unit, aim=self.least)]
+        return [Measure("", self, unit, False, most, most)]
 
     @property
     def least(self) -> float:
