@@ -43,20 +43,15 @@ class ColumnTuning:
     """Of what a price alone could rise by."""
     barrier: float = 0.1
     """Of the gap between table and bound: what the barrier may cost."""
-    back: float = 0.8
-    """Columns are called for at prices that lie so far on the way to those that are proved: half
-    as far where that calls for few."""
-    few: float = 0.03
-    """Of a column for each record."""
+    back: float = 0.9
+    """Columns are called for at prices that lie so far on the way to those that are proved."""
     kept: int = 2
     """Columns for each record that are kept."""
-    nearest: int = 300
-    """Most records of which a plateau is the maximum."""
     newton: int = 12
     """Most steps to a centre."""
 
 
-FAINT = 0.02
+FAINT = 0.005
 """Shares below it are left out of a proof, and given to the others."""
 TINY, FAINTEST = 1e-300, 1e-100
 """That sums of what far records give are divided by at least; the least weight."""
@@ -94,7 +89,7 @@ class Columns:
         """Prices that are proved, those whose flows prove them, and those to be tried next."""
         self.weights = np.ones((size, size))
         """w of every output, by which flows begin."""
-        self.value, self.back = 1.0, self.tuning.back
+        self.value = 1.0
         """About the loss of a table of the known columns."""
         self.prices = self.proved
         self.raise_prices()
@@ -140,13 +135,10 @@ class Columns:
     def advance(self) -> None:
         """A centre, the columns that prices near it call for, and what prices then prove."""
         weights, tuning, size = self.centre(), self.tuning, len(self.prices)
-        asked = self.back * self.proved + (1 - self.back) * self.prices
-        called = [(y, column) for y in range(size) for column in self._called(y, asked)]
-        known = np.array([column for _, column in called]).reshape(-1, size)
-        outputs = np.array([y for y, _ in called], dtype=np.int64)
+        asked = tuning.back * self.proved + (1 - tuning.back) * self.prices
+        known, outputs = np.stack([self._called(y, asked) for y in range(size)]), np.arange(size)
         worth = self._worth(known, outputs)
         cuts = known @ self.prices > worth
-        self.back = tuning.back if cuts.sum() > tuning.few * size else 0.5 * self.back
         used = weights * self.known.max(axis=1)
         kept = used >= np.sort(used)[-min(len(used), tuning.kept * size)]
         kept[size] = True
@@ -163,20 +155,11 @@ class Columns:
             if not self._prove(self.raised):
                 self.raised = (self.raised + self.proved) / 2
 
-    def _called(self, y: int, prices: FloatArray) -> list[FloatArray]:
-        """Columns of an output that cost less than prices pay for them: plateaus over those that
-        are paid, the nearest first or those that are paid most, and the one of its flow."""
-        spare, nearest = self.cost[:, y] - prices, self.tuning.nearest
+    def _called(self, y: int, prices: FloatArray) -> FloatArray:
+        """A column of output y by the weights of its flow; 0 where nobody is paid."""
         paid, weights, _ = self._flow(y, prices)
-        orders = paid[np.argsort(self.cost[paid, y])], paid[np.argsort(spare[paid])]
-        found = [np.maximum.accumulate(self.decay[order[:nearest]], axis=0) for order in orders]
-        found.append(
-            (self.decay[paid] * (weights ** (1 / self.tuning.sharpness))[:, None]).max(
-                axis=0, keepdims=True, initial=0.0
-            )
-        )
-        best = [columns[(columns @ spare).argmin()] for columns in found if len(paid)]
-        return [column for column in best if column @ spare < 0]
+        height = weights ** (1 / self.tuning.sharpness)
+        return np.asarray((self.decay[paid] * height[:, None]).max(axis=0, initial=0.0))
 
     def _flow(self, y: int, prices: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
         """Who is paid for an output, the weights of who bears it, and what each receives of its

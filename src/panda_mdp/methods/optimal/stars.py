@@ -49,8 +49,6 @@ SOLVED, MOST_STEPS = 1e-7, 60
 """Residual, relative, at which conjugate gradients end, and their most steps."""
 MOST_GROWN = 6_000
 """Records of which columns are chosen."""
-NEARLY = 0.99
-"""Of all peaks, what is left of them less the negative ones, where few are."""
 MOST_ROUNDS = 80
 """Of columns."""
 PATIENCE, WORTH = 8, 0.98
@@ -87,16 +85,14 @@ class Stars:
         """(K,) s and m."""
 
     def released(self) -> Mechanism:
-        """The table of peaks, or another near it where few are negative; else, and where rounding
-        costs too much, the exponential mechanism."""
-        problem, peaks, made = self.problem, np.maximum(self.shares, 0.0), None
-        fills, nearly = peaks.sum() == self.shares.sum(), NEARLY * peaks.sum() < self.shares.sum()
-        if fills and isinstance(problem.domain.metric, Euclidean):
-            made = factored(problem)[0] if problem.loss.size >= LEAST_FACTORED else None
-        with contextlib.suppress(PrivacyError):
-            return made or (
-                self.near(self.decay * peaks, fills) if nearly else exponential(problem)
-            )
+        """The table of peaks; where some are negative, or rounding costs too much, the exponential
+        mechanism."""
+        problem, made = self.problem, None
+        if self.shares.min() >= 0:
+            if isinstance(problem.domain.metric, Euclidean) and problem.loss.size >= LEAST_FACTORED:
+                made = factored(problem)[0]
+            with contextlib.suppress(PrivacyError):
+                return made or self.near(self.decay * self.shares, private=True)
         return exponential(problem)
 
     def near(self, table: FloatArray, private: bool = False) -> Mechanism:
