@@ -4,9 +4,8 @@ Where every record may be reported, and with E_xy = exp(-epsilon d(x, y)), the t
 is epsilon-mDP for every s >= 0 by the triangle inequality, and its rows sum to 1 where E s = 1.
 Prices m of the rows with (E^T m)_y <= r_y, r_y = sum_x p_x c_xy E_xy, and m_x <= u_x, the least
 p_x c_xy of an output other than x, bound every table from below by sum m (`Prices`). With
-equality in the first both are r^T E^-1 1: the table is optimal. In between a set of records keeps
-its peaks and the others pay u: that linear program of K unknowns is solved by exchanging records
-between the two sets.
+equality in the first both are r^T E^-1 1: the table is optimal. In between columns.py goes on from
+these prices.
 """
 
 from __future__ import annotations
