@@ -119,6 +119,13 @@ def test_frames_of_points_are_reprojected() -> None:
     np.testing.assert_allclose([row[1:] for row in rows], [(41.8, 12.4), (41.9, 12.5)])
 
 
+def test_shapes_without_a_reference_system_are_not_taken_for_degrees() -> None:
+    geopandas = pytest.importorskip("geopandas")
+    frame = geopandas.GeoDataFrame({"u": ["a"]}, geometry=geopandas.points_from_xy([12.5], [41.9]))
+    with pytest.raises(FileFormatError, match="names no reference system"):
+        next(load_traces(frame).chunks())
+
+
 def test_what_is_no_source_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="a file, a folder or a frame"):
         load_traces(7)

@@ -166,6 +166,27 @@ def test_quality_puts_the_truth_beside_reports_and_estimates(table: pm.Mechanism
         quality(before, after, table, WEST, reported=["reported", "reported"])
 
 
+def test_measures_to_be_handed_on_are_drawn(table: pm.Mechanism) -> None:
+    """Near the truth where rows are many, far from it where epsilon is next to nothing."""
+    true = np.repeat(WEST["west"][:4], 500)
+    after = pd.DataFrame({"reported": table.simulate(3).sample(true)})
+    before = pd.DataFrame({"lat": LAT[true], "lon": LON[true]})
+    found = quality(before, after, table, WEST, reported=["reported"])
+    exact = {name: value for name, value in found.measures().items() if "total" in name}
+    near = [found.private(5.0) for _ in range(40)]
+    for name, value in exact.items():
+        drawn = np.array([one[name] for one in near])
+        assert np.abs(drawn - value).mean() < 0.01 and len(set(drawn.tolist())) > 1
+    blind = [found.private(1e-3, rows=9)["total variation, reported"] for _ in range(40)]
+    assert np.ptp(blind) > 0.5
+    windows = quality(
+        before.assign(day=true % 2), after.assign(day=true % 2), table, WEST,
+        reported=["reported"], by="day",
+    )  # fmt: skip
+    with pytest.raises(InvalidInputError, match="leave out by"):
+        windows.private(1.0)
+
+
 def test_the_command_compares_trips_on_one_page(table: pm.Mechanism, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     ends = [rng.choice(WEST[side], 400) for side in ("west", "east")]
@@ -178,9 +199,10 @@ def test_the_command_compares_trips_on_one_page(table: pm.Mechanism, tmp_path: P
     given = ["perturb", *files[:2], "-o", files[2], *places]
     assert CliRunner().invoke(app, given).exit_code == 0
     page, told = tmp_path / "page.html", tmp_path / "told.json"
-    given = ["quality", *files, *places, "--html", str(page), "--json", str(told)]
+    given = ["quality", *files, *places, "--html", str(page), "--json", str(told), "--release", "1"]
     result = CliRunner().invoke(app, given)
     assert result.exit_code == 0, result.output
+    assert "total variation, estimated, to be handed on: 0." in " ".join(result.output.split())
     numbers = json.loads(told.read_text())
     assert sum(row["before"] for row in numbers["rows"]) == pytest.approx(1.0)
     assert numbers["measures"]["limits that hold"] > 0.9

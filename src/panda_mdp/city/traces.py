@@ -23,7 +23,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import group_ranks
-from panda_mdp.city.layers import find_name, read_layers, shape_kind
+from panda_mdp.city.layers import find_name, read_layers, shape_kind, system_of
 from panda_mdp.errors import FileFormatError, InvalidInputError, PrivacyError
 from panda_mdp.prior import Prior
 from panda_mdp.space.domain import Domain
@@ -275,7 +275,8 @@ def _frame_rows(frame: Any) -> Rows:
     """Rows of a frame: pandas, Polars, PyArrow, or GeoPandas with the vertices of its shapes."""
     if hasattr(frame, "geometry") and hasattr(frame, "to_crs"):
         shapely = need("shapely", "reading shapes", "geo")
-        shapes = (frame if frame.crs is None else frame.to_crs(4326)).geometry
+        system_of(frame, None, "the frame of traces")
+        shapes = frame.to_crs(4326).geometry
         places, row = shapely.get_coordinates(shapes.to_numpy(), return_index=True)
         others = frame.drop(columns=shapes.name).iloc[row]
         frame = others.assign(lat=places[:, 1], lon=places[:, 0])

@@ -16,6 +16,7 @@ from panda_mdp.cli.options import (
     MaybePath,
     MaybeText,
     NewFile,
+    NonNegative,
     Picture,
     SnapLimit,
     comma_separated,
@@ -131,11 +132,16 @@ class Compared:
         place NAMES: Columns of a true place: latitude,longitude (the default), or one of records;
             twice for trips.
         reported NAMES: Columns of its reports, as often; by default those that perturb writes.
+        release EPSILON: Also draw both total variations so that they may be handed on: both
+            together are epsilon-differentially private for a person.
+        rows_of_person COUNT: The most rows that a person has, for --release.
     """
 
     place: list[str] | None = None
     reported: list[str] | None = None
     snap_limit: SnapLimit = 0.5
+    release: NonNegative = 0.0
+    rows_of_person: Annotated[int, typer.Option(min=1)] = 1
 
 
 @described
@@ -180,6 +186,9 @@ def quality(
         )
     rows, measures = list(found.rows()), found.measures()
     told = [f"{name}: {value:.4g}" for name, value in measures.items()]
+    if compared.release:
+        drawn = found.private(compared.release, compared.rows_of_person)
+        told += [f"{name}, to be handed on: {value:.4g}" for name, value in drawn.items()]
     _show(repr(release), rows, (*told, *NOTES))
     if html is not None:
         _draw(found.found, release, places, (None, html), rows, (found.before, told))
@@ -208,7 +217,7 @@ def _draw(
     rows: list[Any],
     compared: tuple[Any, list[str]] = (None, []),
 ) -> None:
-    from panda_mdp.meaning.estimate import Flows
+    from panda_mdp.meaning.estimate import Estimate
     from panda_mdp.plot.estimates import (
         draw_density,
         draw_flows,
@@ -225,12 +234,12 @@ def _draw(
     if page is None:
         return
     parts: list[Any] = [f"<p>{note}" for note in (repr(release), *compared[1], *NOTES)]
-    if isinstance(found, Flows):
-        parts += [draw_flows(found), draw_lengths(found, domain, zones, compared[0])]
-    else:
+    if isinstance(found, Estimate):
         parts += [draw_shares(found, w, compared[0]) for w in range(len(found.windows))]
         if domain.geographic:
             parts.append(draw_density(found, domain, zones))
+    else:
+        parts += [draw_flows(found), draw_lengths(found, domain, zones, compared[0])]
     write_page(page, "What the reports tell", [*parts, html_table(rows)])
 
 

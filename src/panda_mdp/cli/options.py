@@ -150,7 +150,11 @@ Seed = Annotated[
     int, typer.Option(min=0, metavar="NUMBER", help="Seed of the draw of records, outputs, tasks.")
 ]
 SnapLimit = Annotated[
-    float, typer.Option(metavar="KM", help="Farthest that a place may be from a record.")
+    float,
+    typer.Option(
+        metavar="NUMBER",
+        help="Farthest that a place or a number may be from a record, in km or the table's unit.",
+    ),
 ]
 
 

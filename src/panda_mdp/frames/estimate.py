@@ -16,8 +16,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.frames.files import read_columns
-from panda_mdp.frames.perturb import Columns as TrueColumns
-from panda_mdp.frames.perturb import Perturber, narwhals_of, numbers
+from panda_mdp.frames.perturb import Perturber, narwhals_of, need_columns, numbers
 from panda_mdp.meaning.estimate import (
     Estimate,
     Flows,
@@ -26,7 +25,9 @@ from panda_mdp.meaning.estimate import (
     estimate_pairs,
     zone_matrix,
 )
-from panda_mdp.space.domain import Label
+from panda_mdp.methods.closed_forms import tight_constraints
+from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain, Label
 from panda_mdp.table.mechanism import Release
 
 PLACE = ("reported_lat", "reported_lon")
@@ -34,6 +35,8 @@ SAME_DEGREES = 1e-6
 """How far a reported place may be from an output's: a tenth of a metre, of text and rounding."""
 MOST_WINDOWS = 2000
 TOP = 10
+STEPS = 400
+"""Of a measure that is released."""
 Columns = str | tuple[str, str]
 """A column of labels or indices, or two of degrees."""
 
@@ -105,9 +108,11 @@ def _pairs(batches: Iterator[Any], size: int) -> Any:
 class Quality:
     """What data is still good for: shares before, as reported, and as estimated from reports."""
 
-    found: Estimate | Flows
+    found: Flows
     before: FloatArray
     """The true shares, of the shape of `found.share`; they are people's own."""
+    counted: float
+    """Rows that the true shares are made of."""
 
     def rows(self) -> Iterator[Facts]:
         """Those of the estimate, with the true share first."""
@@ -132,6 +137,28 @@ class Quality:
         held = (found.low - 1e-9 <= self.before) & (self.before <= found.high + 1e-9)
         return told | {"limits that hold": float(held.mean())}
 
+    def private(self, epsilon: float, rows: int = 1) -> dict[str, float]:
+        """Both total variations to be handed on: each drawn once from an audited table of numbers
+        from 0 to 1, so that both together are epsilon-differentially private for a person of up to
+        so many `rows` (trips) of the data, whoever knows the reports.
+
+        A row that is another moves a total variation by 1 / (n - 1) at most, n the rows; a number
+        is rounded to one of the table's, whose step is added.
+        """
+        if len(self.found.first) > 1 and self.found.heads[0] == "window":
+            raise InvalidInputError("windows have measures of their own; leave out by=...")
+        step, moved = 1 / STEPS, rows / max(self.counted - 1, 1)
+        numbers = Domain.from_values(np.linspace(0, 1, STEPS + 1), unit="share")
+        problem = Problem(
+            numbers, np.arange(STEPS + 1), numbers.distances(), epsilon / 2 / (moved + step)
+        )
+        table = tight_constraints(problem)
+        return {
+            name: table.sample(round(value * STEPS)) / STEPS
+            for name, value in self.measures().items()
+            if name.startswith("total variation")
+        }
+
 
 def quality(
     before: Any,
@@ -149,7 +176,7 @@ def quality(
     `true` names the columns of one place of `before`, or of both ends of a trip, and `reported`
     those of `after`; places are snapped within `limit`, as `perturb` does.
     """
-    domain, found = release.problem.domain, None
+    domain = release.problem.domain
     if len(true) != len(reported) or not 1 <= len(true) <= 2 or (by and len(true) == 2):
         raise InvalidInputError(
             f"{len(true)} true and {len(reported)} reported places; name one of both, or two of "
@@ -161,11 +188,12 @@ def quality(
         start, end = (columns or "reported" for columns in reported)
         found = estimate_flows(after, release, zones, start=start, end=end)
         pairs = _pairs(batches, domain.size)
-        return Quality(found, matrix.T @ (pairs @ matrix) / max(pairs.sum(), 1))
+        return Quality(found, matrix.T @ (pairs @ matrix) / max(pairs.sum(), 1), pairs.sum())
     shares = estimate(after, release, zones, columns=reported[0], by=by)
     tally = _tally(batches, domain.size)
     counts = np.stack([tally.get(name, np.zeros(domain.size)) for name in shares.windows])
-    return Quality(shares, counts @ matrix / np.maximum(counts.sum(axis=1), 1)[:, None])
+    within = counts @ matrix / np.maximum(counts.sum(axis=1), 1)[:, None]
+    return Quality(shares, within, counts.sum())
 
 
 def _batches(
@@ -201,15 +229,15 @@ def _batches(
         if limit is None:
             found = [_outputs(frame, release, pair) for pair in columns]
         else:
-            _check_columns(frame, [name for pair in columns for name in _names(pair)])
+            need_columns(frame, [name for pair in columns for name in _names(pair)])
             source: Any = release
-            places = [_true_columns(pair) for pair in columns]
-            found = [Perturber(source, c, limit).records(frame) for c in places]
+            perturber = Perturber(source, limit=limit)
+            found = [perturber.records(frame, _names(pair)) for pair in columns]
         kept = np.logical_and.reduce([part >= 0 for part in found])
         window = np.zeros(len(kept), dtype=np.int64)
         names: list[Label] = ["all"]
         if by is not None:
-            _check_columns(frame, [by])
+            need_columns(frame, [by])
             given = frame[by].to_list()
             names = sorted(set(given), key=str)
             place = {name: k for k, name in enumerate(names)}
@@ -223,24 +251,11 @@ def _names(columns: Columns | None) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else columns
 
 
-def _true_columns(columns: Columns | None) -> TrueColumns:
-    names = _names(columns)
-    return TrueColumns(*names) if len(names) == 2 else TrueColumns(record=names[0])
-
-
-def _check_columns(frame: Any, names: Any) -> None:
-    for name in names:
-        if name not in frame.columns:
-            raise InvalidInputError(
-                f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
-            )
-
-
 def _outputs(frame: Any, release: Release, columns: Columns | None) -> IntArray:
     """The output of every row, -1 where there is none; what no output is, is refused."""
     if columns is None:
         columns = PLACE if set(PLACE) <= set(frame.columns) else "reported"
-    _check_columns(frame, _names(columns))
+    need_columns(frame, _names(columns))
     if isinstance(columns, str):
         series = frame[columns]
         labels = release.problem.domain.labels or release.problem.reports.names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, TypeVar, get_args
@@ -243,11 +243,7 @@ class Perturber:
     def _draw(self, frame: Any, drawer: Drawer) -> list[IntArray]:
         """An output's column for every row, of each place that a row has."""
         columns = self.columns
-        for name in columns.read:
-            if name not in frame.columns:
-                raise InvalidInputError(
-                    f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
-                )
+        need_columns(frame, columns.read)
         for index in range(len(columns.drawn)):
             for name in self.sampler.reported:
                 if (column := columns.reported(index, name)) in frame.columns:
@@ -261,29 +257,24 @@ class Perturber:
             elif columns.period is not None:
                 period = frame[columns.period].to_arrow()
             people = people_of(frame[columns.person].to_arrow(), period, step)
-        if columns.record is not None:
-            return [drawer.draw(self._records(frame[columns.record]), people)]
         drawn = []
-        for pair in columns.drawn:
-            lat, lon = (numbers(frame[name], name) for name in pair)
-            records = self.sampler.snapped(lat, lon, self.limit)
-            if len(records) and (records == OUTSIDE).all():
-                exchanged = self.sampler.snapped(lon, lat, self.limit)
+        for names in columns.drawn:
+            records = self.records(frame, names)
+            if len(names) == 2 and len(records) and (records == OUTSIDE).all():
+                exchanged = self.records(frame, names[::-1])
                 drawer.summary.swapped += int((exchanged != OUTSIDE).sum())
             drawn.append(drawer.draw(records, people))
         return drawn
 
-    def records(self, frame: Any) -> IntArray:
-        """The record of every row's place, negative where none is covered; nothing is drawn."""
-        columns = self.columns
-        if columns.record is not None:
-            return self._records(frame[columns.record])
-        lat, lon = (numbers(frame[name], name) for name in columns.true)
-        return self.sampler.snapped(lat, lon, self.limit)
+    def records(self, frame: Any, names: Sequence[str]) -> IntArray:
+        """The record of every row's place, negative where none is covered; nothing is drawn.
 
-    def _records(self, series: Any) -> IntArray:
-        """Records of a column: nearest to its numbers, by their labels, or their indices."""
-        domain = self.sampler.domain
+        Of two columns of degrees; or of one: nearest to its numbers, by its labels, or its indices.
+        """
+        if len(names) == 2:
+            lat, lon = (numbers(frame[name], name) for name in names)
+            return self.sampler.snapped(lat, lon, self.limit)
+        domain, series = self.sampler.domain, frame[names[0]]
         if domain.values is not None:
             return domain.nearest(numbers(series, series.name), self.limit).record
         if domain.labels is not None:
@@ -297,6 +288,15 @@ class Perturber:
 def narwhals_of() -> Any:
     """The package narwhals, or an error that says how to get it."""
     return need("narwhals", "perturbing frames", "frames")
+
+
+def need_columns(frame: Any, names: Iterable[str]) -> None:
+    """Refuse a frame that lacks one."""
+    for name in names:
+        if name not in frame.columns:
+            raise InvalidInputError(
+                f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
+            )
 
 
 def numbers(series: Any, name: str) -> FloatArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from panda_mdp.base.text import Facts
 from panda_mdp.city.places import Places
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.deconvolution import (
-    CONFIDENCE,
     Moments,
     bounding_weights,
     bumps_of,
@@ -40,70 +39,64 @@ Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
-    """Shares of people per time window and zone, (windows, zones) each, and how sure they are.
+class Flows:
+    """Shares of trips from zone to zone, (zones, zones) each, and how sure they are.
 
     `low` and `high` hold each share with 95 % confidence, **whatever the truth is**: the limits
     assume nothing of how people are spread. Reports are taken for independent.
     """
 
     zones: tuple[Label, ...]
-    windows: tuple[Label, ...]
-    reports: FloatArray
-    """(windows,)."""
+    reports: Any
+    """How many: a number, or one for each window."""
     raw: FloatArray
     """The share of the reports that name an output in the zone, noise and all."""
     share: FloatArray
     low: FloatArray
     high: FloatArray
+    heads: ClassVar[tuple[str, str]] = ("from", "to")
+
+    @property
+    def first(self) -> tuple[Label, ...]:
+        """What the rows of the numbers are about; columns are zones."""
+        return self.zones
+
+    def numbers(self) -> dict[str, npt.NDArray[Any]]:
+        """Those of a row of a table, by name."""
+        return {name: getattr(self, name) for name in ("raw", "share", "low", "high")}
+
+    def rows(self) -> Iterator[Facts]:
+        """One row per pair of zones, or per window and zone, for a table."""
+        numbers = {name: part.tolist() for name, part in self.numbers().items()}
+        for a, first in enumerate(self.first):
+            for b, zone in enumerate(self.zones):
+                told = {name: part[a][b] for name, part in numbers.items()}
+                yield {self.heads[0]: first, self.heads[1]: zone, **told}
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate(Flows):
+    """Shares of people per time window and zone, (windows, zones) each; limits as in `Flows`."""
+
+    windows: tuple[Label, ...]
     unplaced: FloatArray
     """The share of people that this table cannot place inside or outside the zone from so many
     reports: part of the width of the limits that is not chance."""
     records: FloatArray
     """(windows, records): the penalised likelihood's shares, for pictures; no limits hold here."""
-    confidence: float = CONFIDENCE
+    heads: ClassVar[tuple[str, str]] = ("window", "zone")
+
+    @property
+    def first(self) -> tuple[Label, ...]:
+        return self.windows
 
     @property
     def told_apart(self) -> BoolArray:
         """False where over half of those who may be in the zone may as well be outside it."""
         return np.asarray(self.unplaced <= 0.5 * self.high)
 
-    def rows(self) -> Iterator[Facts]:
-        """One row per window and zone, for a table."""
-        told = self.told_apart
-        for w, window in enumerate(self.windows):
-            for g, zone in enumerate(self.zones):
-                yield {
-                    "window": window,
-                    "zone": zone,
-                    "raw": float(self.raw[w, g]),
-                    "share": float(self.share[w, g]),
-                    "low": float(self.low[w, g]),
-                    "high": float(self.high[w, g]),
-                    "told_apart": bool(told[w, g]),
-                }
-
-
-@dataclass(frozen=True, eq=False)
-class Flows:
-    """Shares of trips from zone to zone, (zones, zones) each, with limits as in `Estimate`."""
-
-    zones: tuple[Label, ...]
-    reports: float
-    raw: FloatArray
-    share: FloatArray
-    low: FloatArray
-    high: FloatArray
-    confidence: float = CONFIDENCE
-
-    def rows(self) -> Iterator[Facts]:
-        """One row per pair of zones."""
-        for a, start in enumerate(self.zones):
-            for b, end in enumerate(self.zones):
-                numbers = {
-                    n: float(getattr(self, n)[a, b]) for n in ("raw", "share", "low", "high")
-                }
-                yield {"from": start, "to": end, **numbers}
+    def numbers(self) -> dict[str, npt.NDArray[Any]]:
+        return super().numbers() | {"told_apart": self.told_apart}
 
 
 class Channel(NamedTuple):
@@ -306,8 +299,8 @@ def estimate_counts(
         channel.rows, channel.counts(seen), matrix, bumps_of(release.problem.domain)
     )
     raw = seen @ matrix[channel.home] / np.maximum(seen.sum(axis=1), 1)[:, None]
-    reports = seen.sum(axis=1)
-    return Estimate(names, tuple(windows), reports, raw, share, low, high, unplaced, records)
+    numbers = (seen.sum(axis=1), raw, share, low, high)
+    return Estimate(names, *numbers, tuple(windows), unplaced, records)
 
 
 def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) -> Flows:

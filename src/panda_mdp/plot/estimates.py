@@ -13,6 +13,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import write_whole
 from panda_mdp.city.places import Places
+from panda_mdp.meaning.deconvolution import CONFIDENCE
 from panda_mdp.meaning.estimate import Estimate, Flows, Zones, zone_matrix
 from panda_mdp.plot.maps import Ground, draw_values
 from panda_mdp.plot.style import BLUE, INK, PALE, SEQUENCE, VERMILION, chart_figure
@@ -45,7 +46,7 @@ def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None =
     )
     told, y = estimate.told_apart[window, order], np.arange(len(order))
     for mask, colour, label in (
-        (told, BLUE, f"estimate, {estimate.confidence:.0%} limits"),
+        (told, BLUE, f"estimate, {CONFIDENCE:.0%} limits"),
         (~told, PALE, "cannot be told apart here"),
     ):
         if mask.any():
