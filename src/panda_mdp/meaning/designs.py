@@ -42,8 +42,9 @@ from panda_mdp.table.mechanism import Mechanism
 MOST_RECORDS = 400
 RAYS = 6
 """New columns of a round, for each record."""
-KEPT, FAINT = 3e-3, 1e-9
-"""A column whose share is smaller, beside the largest, is left out; so are outputs that faint."""
+KEPT, FAINT, SINGULAR = 3e-3, 1e-9, 1e12
+"""A column whose share is smaller, beside the largest, is left out, unless what the others tell has
+a larger condition number; so are outputs that faint."""
 ROUNDS = 20
 NEWTON_STEPS, FIRST_BARRIER, ACCURACY = 20, 0.03, 0.1
 """ACCURACY: of the gap that is asked for, what the barrier may cost."""
@@ -85,7 +86,7 @@ def least_variance(
     with quiet_scale():
         standing = certify(solver, Budget(gap, time_limit, ROUNDS), progress)
     best = standing.certified
-    told = {"variance": standing.value, "bound": standing.bound}
+    told = {"variance": standing.value, "bound": max(standing.bound, solver.spread)}
     return best.with_facts(details={**best.details, **told, "stopped": standing.stopped})
 
 
@@ -111,6 +112,8 @@ class LeastVariance(TableSolver):
         self.problem = self._problem(np.zeros((size, 1)))
         self.apart = domain.distances()
         self._rng, self._bound = np.random.default_rng(0), -math.inf
+        self.spread = float(self.prior @ np.square(self.target).sum(axis=1))
+        """The variance of a report that is the record itself."""
 
     def _problem(self, loss: FloatArray) -> Problem:
         outputs = Outputs.labels(range(loss.shape[1]))
@@ -152,9 +155,13 @@ class LeastVariance(TableSolver):
     def advance(self, target: int, standing: Standing) -> None:
         prior, wanted = self.prior, self.target
         shares, prices = reweighted(self._columns, self._shares, wanted, ACCURACY * self.gap)
-        kept = shares > KEPT * shares.max()
+        for least in (KEPT, KEPT**2, 0.0):
+            kept = shares > least * shares.max()
+            told = information(self._columns[:, kept], shares[kept])
+            # The best tables may have so few outputs that nothing but the statistics is told.
+            if np.linalg.cond(told) < SINGULAR:
+                break
         self._columns, self._shares = self._columns[:, kept], shares[kept]
-        told = information(self._columns, self._shares)
         slope, variance = np.linalg.solve(told, wanted).T, _variance(told, wanted)
         scores, points = slope @ self._columns, (slope / prior).T
         self._made = self._columns * self._shares
