@@ -1,7 +1,7 @@
 """The second objective on a city: both certificates, and its time beside that of `optimal`.
 
-    python benchmarks/lab_second.py ../shared/data/rome.npz --then vulnerability:0.01 error:0.05
-    python benchmarks/lab_second.py ../shared/data/rome.npz --limits vulnerability:0.012
+    python benchmarks/lab_second.py rome.npz --then vulnerability:0.01 error:0.05
+    python benchmarks/lab_second.py rome.npz --limits vulnerability:0.012
 
 Prints, for each objective and slack, loss and bound, the objective before and after with its bound,
 the seconds of the first and the second objective (solve, repair and audit, without compilation) and

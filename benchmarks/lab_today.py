@@ -1,6 +1,6 @@
 """What people have today against this library: the same months, the same attackers, one picture.
 
-    python benchmarks/lab_today.py ../shared/data/rome.npz --out docs/images/lab-today.png
+    python benchmarks/lab_today.py rome.npz --out docs/images/lab-today.png
 
 People are made up, for want of public traces that may be kept here: a home, a work place, the
 shortest way between them on the city's own roads, reports at home every night. Every protection

@@ -1,7 +1,7 @@
 """The optimal mechanism of a whole city in pictures, and as a compact file.
 
-    python benchmarks/whole_city.py --city ../shared/data/rome.npz
-    python benchmarks/whole_city.py --city ../shared/data/rome.npz --any-place --records 5000
+    python benchmarks/whole_city.py --city rome.npz
+    python benchmarks/whole_city.py --city rome.npz --any-place --records 5000
 
 Solves the paper's set-up on every junction to a certified gap, writes the compact file that phones
 would fetch, reads it back (which audits it over all pairs), and draws where one record's reports go
