@@ -45,8 +45,12 @@ WRONG = {
     "mixing more than all": ("Processing", "a q, 0 <= a <= 1 ->", "a q, 0 <= a ->"),
     "snapping once": ("Processing", "(D p p' + 2 * limit)", "(D p p' + limit)"),
     "composition for free": ("Processing", "exp (a x x' + b x x') *", "exp (a x x') *"),
-    "a ball's margin": ("Balls", "if Rlt_dec (r - S / eps2) (", "if Rlt_dec r ("),
-    "a ball's factor 2": ("Balls", "exp ((eps1 + 2 * eps2) *", "exp ((eps1 + eps2) *"),
+    "a sum that varies for free": ("Balls", "  mdp (a + k) d (fun", "  mdp a d (fun"),
+    "an edge for free": (
+        "Balls",
+        "  faded x c y <= exp ((eps2 + edge) * d x x') * faded",
+        "  faded x c y <= exp (eps2 * d x x') * faded",
+    ),
     "a common row's ratio": (
         "Balls",
         "far (eps2 * d x x') (T x y)",
