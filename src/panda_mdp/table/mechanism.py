@@ -159,10 +159,10 @@ class Table(RebuiltOnCopy):
             above = losses_above(problem.loss, weights) / float(TOTAL)
             return float(problem.prior @ above + common)
         blocks = (
-            problem.prior[some] @ np.einsum("xy,xy->x", losses, weights[some])
+            problem.prior[some] @ np.einsum("xy,xy->x", losses, weights[some] / float(TOTAL))
             for some, losses in loss_blocks(problem.loss)
         )
-        return float(sum(blocks)) / TOTAL
+        return float(sum(blocks))
 
     @property
     def mesh(self) -> Mesh | None:

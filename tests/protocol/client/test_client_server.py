@@ -47,7 +47,7 @@ class Site:
                 "kind": "ball",
                 "name": "ball",
                 "table": table,
-                "epsilon_1": 3.0,
+                "epsilon_1": 2.0,
                 "edge": 0.5,
                 "radius": 3.0,
             },

@@ -179,12 +179,14 @@ def test_whoever_is_revoked_collects_no_more(site: Running, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["ball", "anchors"])
 def test_kinds_that_send_more_than_a_report_have_none(site: Running, kind: str) -> None:
-    wanted: dict[str, Any] = {"kind": kind, "name": "other", "one_use": True, "delta": 0.01}
+    wanted: dict[str, Any] = {"kind": kind, "name": "other", "one_use": True}
     if kind == "ball":
-        wanted |= {"table": {"name": "city", "version": 1}, "epsilon_1": 1.0}
+        wanted |= {"table": {"name": "city", "version": 1}}
+        wanted |= {"epsilon_1": 1.0, "edge": 0.5, "radius": 2.0}
     else:
         selection = {"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5}
         wanted |= {"domain": "city", "outputs": [0, 5], "epsilon": 3.0, "selection": selection}
+        wanted |= {"delta": 0.01}
     refused = site.admin.post("/v1/deployments", json=wanted)
     assert error_of(refused) == (422, "invalid") and "one_use" in refused.text
 

@@ -439,6 +439,7 @@ def test_on_a_phone(browser: Browser, site: Site) -> None:
     questions = ["#here", "#spread-numbers", "#send"]
 
     def asks(step: int) -> None:
+        at.page.wait_for_selector(questions[step])
         assert [at.page.is_visible(q) for q in questions] == [k == step for k in range(3)]
         assert at.page.is_visible("#token") == (step == 2)
         assert at.page.evaluate("document.documentElement.scrollWidth") <= 360
