@@ -160,6 +160,23 @@ def test_another_problem_starts_from_the_multipliers_of_one_before(tmp_path):
         assert again.details["iterations"] <= anew.details["iterations"] / 2
 
 
+@pytest.mark.parametrize(
+    ("stretched", "unit"), [(2.0, 1.0), (1e3, 1.0), (1.0, 1e-3), (1.0, 1e-9), (1.0, 1e-40)]
+)
+def test_a_start_from_other_records_or_units_costs_nothing(stretched, unit):
+    """Multipliers of records elsewhere, or of losses in another unit, are no start."""
+    points = np.random.default_rng(0).uniform(0, 5, (40, 2))
+
+    def problem(scale: float, unit: float) -> Problem:
+        apart = np.linalg.norm(points[:, None] - points, axis=-1)
+        domain = Domain.from_matrix(scale * apart)
+        outputs = np.arange(0, 40, 2)
+        return Problem(domain, outputs, unit * domain.distances(None, outputs), 2.0 / scale)
+
+    before = optimal(problem(1.0, 1.0), backend="cpu")
+    assert optimal(problem(stretched, unit), backend="cpu", initial=before).gap <= 0.01
+
+
 # Ways to stop early: always a certified table.
 
 

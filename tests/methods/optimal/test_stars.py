@@ -238,3 +238,16 @@ def test_peaks_that_do_not_fill_are_no_table() -> None:
     problem = pm.Problem(domain, np.arange(70), domain.distances(), 0.3)
     assert Stars(problem).shares.min() < 0
     assert factored(problem)[0] is None
+
+
+@pytest.mark.filterwarnings("ignore::panda_mdp.errors.GapWarning")
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
+@pytest.mark.parametrize("least", [1e-9, 1e-12, 1e-300])
+def test_a_prior_that_is_nearly_all_at_one_record_ends_with_a_table(least: float) -> None:
+    domain = pm.Domain.from_vectors(np.random.default_rng(1).normal(size=(60, 4)))
+    prior = np.full(60, least)
+    prior[0] = 1 - prior[1:].sum()
+    outputs = np.arange(60)
+    problem = pm.Problem(domain, outputs, domain.distances(), 0.5, prior=prior)
+    table = pm.optimal(problem, backend="cpu", time_limit=3)
+    assert table.audit.holds and table.lower_bound <= table.loss

@@ -122,7 +122,10 @@ class Columns:
             weights = barrier / (self.worth - self.known @ prices)
             slope = 1 - weights @ self.known + barrier / below - barrier / above
             root = self.known * (weights / math.sqrt(barrier))[:, None]
-            curve = root.T @ root + np.diag(barrier / below**2 + barrier / above**2)
+            with np.errstate(over="ignore"):
+                curve = root.T @ root + np.diag(barrier / below**2 + barrier / above**2)
+            if not np.isfinite(curve).all():
+                raise scipy.linalg.LinAlgError("costs lie too far apart for a centre")
             step = scipy.linalg.solve(curve, slope, assume_a="pos")
             ends = self.known @ step * weights / barrier, -step / below, step / above
             near = slope @ step < 0.25 * barrier

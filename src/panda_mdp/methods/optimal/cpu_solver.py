@@ -31,7 +31,7 @@ from panda_mdp.methods.optimal.halpern import (
     root_scale,
 )
 from panda_mdp.methods.optimal.program import WIDER, Program, Tiling
-from panda_mdp.table.bound import Multipliers
+from panda_mdp.table.bound import Multipliers, total_from_below
 
 LEAST_BLOCK = 32
 BLOCK_ENTRIES = 1 << 15
@@ -242,10 +242,17 @@ class CpuSolver(GraphSolver, Float32Halpern):
         edge, near, far, column = (part[known] for part in (edge, near, far, column))
         value, side = multipliers.values[known] / self.unit, (near > far).astype(np.int64)
         # What each record felt of an edge then, under another epsilon too.
-        lent = np.exp(epsilon * self.length[edge]) * value * self._scale[far, column]
-        np.add.at(self._u, (edge, side, column), value * self._scale[near, column])
-        np.subtract.at(self._u, (edge, 1 - side, column), lent)
-        self._mu[...] = self.least()[self.problem.domain.tiles.order] / self.unit
+        before = total_from_below(self.least())
+        with np.errstate(over="ignore", invalid="ignore"):
+            lent = np.exp(epsilon * self.length[edge]) * value * self._scale[far, column]
+            np.add.at(self._u, (edge, side, column), value * self._scale[near, column])
+            np.subtract.at(self._u, (edge, 1 - side, column), lent)
+            least = self.least()
+        if not total_from_below(least) > before:
+            # Of records elsewhere, or of losses in another unit: without any it is nearer.
+            self._u[...] = 0
+            return
+        self._mu[...] = least[self.problem.domain.tiles.order] / self.unit
         self._heard, self.weight = False, WARM_WEIGHT
         self._restart()
 

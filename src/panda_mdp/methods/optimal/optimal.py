@@ -65,6 +65,9 @@ def optimal(
     rows = initial.matrix if isinstance(initial, Mechanism) else initial
     table = None if rows is None else rows_of(problem, rows, "initial")
     proof = known if isinstance(known, Proved) else None
+    if proof is not None and proof.problem.domain.fingerprint != problem.domain.fingerprint:
+        # What records elsewhere lend each other says nothing here; their rows are a table.
+        proof = None
     solver = solver_for(problem, backend, table, proof)
     try:
         mechanism = certify(solver, budget, progress).mechanism()

@@ -35,6 +35,8 @@ FLOORS = ((1e-4, FLOOR_SHARE), (1e-3, FLOOR_WORTH))
 than it takes anyway. The higher it is the fewer records can be at odds."""
 UNUSED_SHARE = 1e-9
 """Outputs to which all records together give less than this much of a row are left out."""
+MOST_KNOWN = 3
+"""Pairs of an earlier proof that the graph takes in, as multiples of its own."""
 
 
 class FirstOrder(TableSolver):
@@ -94,7 +96,9 @@ class FirstOrder(TableSolver):
                         return
             if self.known is not None:
                 more = missing(problem.domain, graph, self.known.pairs, problem.epsilon)
-                graph = graph.join(more.ends, more.length)
+                # Proofs by columns name all pairs: those that the graph has are begun with then.
+                if more.count <= MOST_KNOWN * graph.count:
+                    graph = graph.join(more.ends, more.length)
             self.closure = self.engine.closure(problem)
             self.iterates = self.engine.solver(problem, graph, self.initial)
             if self.known is not None:

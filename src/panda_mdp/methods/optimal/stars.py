@@ -232,7 +232,7 @@ def open_with_stars(
             with standing.stage("columns"):
                 proof = columns.proof()
                 standing.raise_bound(proof.value, proof=proof)
-            with contextlib.suppress(PrivacyError):
+            with contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
                 standing.offer_start(lambda: stars.near(columns.table()))
             standing.report()
     return None if standing.best is None else standing.best.matrix
