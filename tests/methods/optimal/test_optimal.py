@@ -15,6 +15,7 @@ from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError
 from panda_mdp.methods.certify import Progress
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.lp import solve_lp
+from panda_mdp.table.bound import Proved
 
 EXACT = {5: 1.228677, 7: 1.394617}
 """Least expected displacement on an n x n grid of spacing 1 at epsilon 1, inputs = outputs."""
@@ -175,6 +176,19 @@ def test_a_start_from_other_records_or_units_costs_nothing(stretched, unit):
 
     before = optimal(problem(1.0, 1.0), backend="cpu")
     assert optimal(problem(stretched, unit), backend="cpu", initial=before).gap <= 0.01
+
+
+def test_a_proof_that_names_all_pairs_does_not_fill_the_graph():
+    """Columns between peaks prove by nearly every ordered pair of the records."""
+    domain = Domain.from_vectors(np.random.default_rng(0).normal(size=(100, 12)))
+    words = Problem(domain, np.arange(100), domain.distances(), 1.2)
+    before = optimal(words, backend="cpu")
+    assert isinstance(before.bound, Proved) and len(before.bound.multipliers.pairs) > 9000
+    again = optimal(
+        replace(words, epsilon=1.08), backend="cpu", initial=before, time_limit=1, gap=1e-9
+    )
+    assert again.audit.holds
+    assert again.details["edges"] < 4000
 
 
 # Ways to stop early: always a certified table.

@@ -96,9 +96,11 @@ class FirstOrder(TableSolver):
                         return
             if self.known is not None:
                 more = missing(problem.domain, graph, self.known.pairs, problem.epsilon)
-                # Proofs by columns name all pairs: those that the graph has are begun with then.
                 if more.count <= MOST_KNOWN * graph.count:
                     graph = graph.join(more.ends, more.length)
+                else:
+                    # A proof by columns names all pairs: a part of it is no start.
+                    self.known = None
             self.closure = self.engine.closure(problem)
             self.iterates = self.engine.solver(problem, graph, self.initial)
             if self.known is not None:
