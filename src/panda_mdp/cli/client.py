@@ -430,10 +430,8 @@ def heads(server: Server, compare: MaybePath = None) -> None:
             number = client.compare_heads(compare.read_text())
             typer.echo(f"{number} heads are of the same log as yours")
             return
-        head = client.log().head
-        client.trust.pin_log(head)
         # It says nothing about whoever passes it on but the time.
-        typer.echo(head.model_dump_json())
+        typer.echo(client.log().head.model_dump_json())
 
 
 @sealed

@@ -51,6 +51,7 @@ from panda_mdp.protocol.client.wire import Network, Wire
 from panda_mdp.protocol.ledger.ledger import LEDGER, Ledger
 from panda_mdp.protocol.ledger.vault import Entry
 from panda_mdp.protocol.messages.deployments import DeploymentList, RoundRows, TableDeployment
+from panda_mdp.protocol.messages.log import CoSigned
 from panda_mdp.protocol.messages.types import GuaranteeInfo
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -652,6 +653,28 @@ def test_an_output_drawn_from_a_ball_is_kept_before_it_is_sent(server, client):
     assert len(bodies(server, "/balls")) == 1
 
 
+@pytest.mark.parametrize(("terms", "draws"), [((0.1, 3.1), 2), ((3.0, 0.2), 1)])
+def test_a_ball_is_finished_under_the_terms_that_it_was_charged_for(
+    server, tmp_path, clock, terms, draws
+):
+    """The table stays: what a centre and the edge cost is the deployment's, and can change."""
+    server.epsilon_1, server.edge = 3.0, 0.2
+    limits = allowance(period_epsilon=30.0)
+    with connect(server, tmp_path, clock, allowance=limits) as client:
+        plan = client.plan("ball")
+        server.faults = [lost] * ATTEMPTS
+        with pytest.raises(ConnectionLostError):
+            client.report(plan, plan.record(3))
+        (server.epsilon_1, server.edge), server.version = terms, 2
+        newer = client.plan("ball", accept_update=True)
+        assert newer.sha256 == plan.sha256 and newer.version == 2
+        client.report(newer, newer.record(3))
+        asked = [tuple(body["centre"]) for body in bodies(server, "/balls")]
+        assert len(set(asked)) == draws == len(charged(client)) and newer.law.holds(asked[-1])
+        assert [entry.state for entry in charged(client)] == ["given_up", "accepted"][-draws:]
+        assert client.ledger.balances()[0].spent.epsilon == pytest.approx(7.2 * draws)
+
+
 def tampered(server: Standin, change: Any) -> Any:
     """A fault that changes the rows of an answer and signs them."""
 
@@ -847,6 +870,19 @@ def test_an_upload_whose_answer_got_lost_counts_though_the_round_has_closed(roun
     member.report(plan, plan.record(3))
     assert len(rounds.reports) == 1
     assert len({json.dumps(body) for body in bodies(rounds, "/anchors")}) == 1
+
+
+def test_a_round_that_no_witness_has_signed_gets_no_anchors(rounds, member):
+    plan, witness, log = member.plan("anchors"), SigningKey.generate(), rounds.log()
+    facts = {"size": log.head.size, "root": log.head.root, "at": log.head.at}
+    seen = CoSigned.by(witness, public=witness.public.base64, **facts)
+    member.trust.pin_witness(witness.public)
+    rounds.anchors = rounds.anchors.model_copy(update={"round": 2})
+    shown = rounds.log().model_copy(update={"witnesses": [seen]})
+    rounds.faults = [lambda _: None, lambda _: give(shown)]
+    with pytest.raises(SignatureError, match=r"round 2 .* not in the operator's log"):
+        member.join(plan, plan.record(3))
+    assert not rounds.uploads
 
 
 def test_the_same_anchors_go_to_the_next_round_where_one_closed_or_failed(rounds, member):

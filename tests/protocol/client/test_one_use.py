@@ -12,9 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from protocol_servers import Running, domain_body, error_of, publish, small_domain, small_table
+from protocol_standin import TOKEN, URL, Standin, give
 from sqlalchemy import select
 from typer.testing import CliRunner, Result
 
+import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import (
     BudgetError,
@@ -24,13 +26,22 @@ from panda_mdp.errors import (
     SignatureError,
 )
 from panda_mdp.protocol import Allowance, Client, Network
-from panda_mdp.protocol.messages.blind import Issuer, to_block
+from panda_mdp.protocol.messages.blind import (
+    EXPONENT,
+    Issuer,
+    OneUse,
+    from_block,
+    new_issuer,
+    sign_all,
+    to_block,
+)
 from panda_mdp.protocol.messages.log import Log, LogHead, leaf_hash, root_of
 from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.reports import DAY_MS, remove_old
 from panda_mdp.protocol.server.store.schema import IssuerRow, QuotaRow, now_ms
 
+CITY = Path(__file__).parents[2] / "vectors" / "city.pmdp"
 MAIN = "/v1/deployments/main"
 LIMITS = Allowance(epsilon=3.5, period_epsilon=100.0, repeats="fresh")
 
@@ -242,6 +253,70 @@ def test_a_key_for_one_person_is_refused() -> None:
     ):
         with pytest.raises(SignatureError, match="not the only one"):
             both.check_issuer("main", theirs)
+
+
+@dataclass
+class OneKey(Standin):
+    """Signs one-use tokens of every period with one key."""
+
+    pair: tuple[str, str] = field(default_factory=new_issuer)
+    day: int = 20_000
+    asked: list[list[str]] = field(default_factory=list)
+
+    def deployment(self, name: str) -> Any:
+        wanted = {"one_use": True, "reports_per_period": 2}
+        return super().deployment(name).model_copy(update=wanted)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/issuer"):
+            period = str(self.day)
+            self.publish(signed_bytes("issuer", "table", period))
+            self.publish(signed_bytes("issuer", "table", period, self.pair[0]))
+            return give(Issuer(period=self.day, modulus=self.pair[0]))
+        if request.url.path.endswith("/issue"):
+            self.asked.append(json.loads(request.content)["blinded"])
+            return give(sign_all(*self.pair, self.asked[-1]))
+        return super().answer(request)
+
+    def client(self, folder: Path) -> Client:
+        allowed = Allowance(10.0, 100.0, snap_km=5.0)
+        clock = lambda: (self.day + 0.5) * 86_400  # noqa: E731
+        return Client(URL, TOKEN, folder, allowed, network=self.network, clock=clock)
+
+
+def test_one_key_for_two_periods_does_not_join_their_tokens(tmp_path: Path) -> None:
+    """A server that had both asked for in the same words would know one person's reports again."""
+    server = OneKey(CITY, pm.load(CITY))
+    modulus = from_block(server.pair[0])
+    found: list[dict[str, OneUse]] = []
+    with server.client(tmp_path / "user") as client:
+        for server.day in (20_000, 20_001):
+            plan = client.plan("table")
+            assert client.collect(plan) == 2
+            with client.ledger.books() as books:
+                found.append(books.tokens(plan.charge()) or {})
+    assert len(found[0] | found[1]) == 4, "ids of their own"
+    # What a report shows is message and salt; beside what was asked for, the factor is left.
+    factors = []
+    for blinded, tokens in zip(server.asked, found, strict=True):
+        signatures = [from_block(each.signature) for each in tokens.values()]
+        shown = [pow(each, EXPONENT, modulus) for each in signatures]
+        hidden = [from_block(each) for each in blinded]
+        factors.append({a * pow(b, -1, modulus) % modulus for a in hidden for b in shown})
+    assert not factors[0] & factors[1]
+
+
+def test_a_key_that_was_shown_once_cannot_be_taken_back(tmp_path: Path) -> None:
+    """Otherwise one for a single person could be in the log for as long as that person looks."""
+    server = OneKey(CITY, pm.load(CITY))
+    with server.client(tmp_path / "user") as client:
+        plan = client.plan("table")
+        honest = list(server.entries)
+        client.collect(plan)
+        server.entries, server.pair = honest, new_issuer()
+        server.answer(httpx.Request("GET", f"{URL}/v1/deployments/table/issuer"))
+        with pytest.raises(SignatureError, match="not those of before"):
+            client.plan("table")
 
 
 def test_a_key_of_another_period_is_refused(site: Running, tmp_path: Path) -> None:

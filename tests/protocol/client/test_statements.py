@@ -105,7 +105,7 @@ def test_an_older_statement_is_refused_wherever_it_is_in_the_log(server, tmp_pat
     older = read_statement(server.signed(server.deployment("table")), key)
     server.version = 2
     newer = read_statement(server.signed(server.deployment("table")), key)
-    trust.accept(newer, 1, None, server.log().head)
+    trust.accept(newer, 1, None)
     trust.check_statement(newer, 1)
     with pytest.raises(SignatureError, match="older than version 2"):
         trust.check_statement(older, 1)
@@ -180,7 +180,7 @@ def test_one_version_has_one_file_whatever_is_signed(server, tmp_path):
     trust = Trust(tmp_path, URL)
     key = Keyring(server.key.public, [server.key.public])
     stated = read_statement(server.signed(server.deployment("table")), key)
-    trust.accept(stated, 1, Pin("city", 1, "a" * 64), server.log().head)
+    trust.accept(stated, 1, Pin("city", 1, "a" * 64))
     with pytest.raises(SignatureError, match="has another file than before"):
         trust.check_version("table", Pin("city", 1, "b" * 64), None, True)
     trust.check_version("table", Pin("city", 2, "b" * 64), None, True)

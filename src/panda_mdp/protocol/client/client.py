@@ -135,9 +135,11 @@ class Client(AbstractContextManager["Client"]):
         return self._key
 
     def log(self) -> Log:
-        """The server's log, checked: signed, whole, and a continuation of the one seen before."""
+        """The server's log, checked: signed, whole, and a continuation of the one seen before.
+        It is remembered, so that none that was shown once can be taken back."""
         log: Log = self.wire.get(Log, "log")
         self.trust.check_log(log, self.key)
+        self.trust.pin_log(log.head)
         return log
 
     def compare_heads(self, text: str) -> int:
@@ -145,7 +147,6 @@ class Client(AbstractContextManager["Client"]):
         shown; raises `SignatureError` for another log."""
         log, lines = self.log(), [line for line in text.splitlines() if line.strip()]
         check_heads(lines, log, self.key)
-        self.trust.pin_log(log.head)
         return len(lines)
 
     def deployments(self) -> list[AnyDeployment]:
@@ -194,7 +195,7 @@ class Client(AbstractContextManager["Client"]):
             whole = plan.table if isinstance(plan, TablePlan) else None
             expected.check(plan.domain, plan.cost.epsilon, whole)
         self._check_allowed(plan)
-        self.trust.accept(stated, number, pin, log.head)
+        self.trust.accept(stated, number, pin)
         return plan
 
     @contextmanager
@@ -334,7 +335,8 @@ class Client(AbstractContextManager["Client"]):
                     "the server signs one-use tokens of another period than the one that this "
                     "device's clock says; set the clock right, or try again in a minute"
                 )
-            secret = books.secret(purse=charge.purse, modulus=issuer.modulus)
+            facts = issuer.model_dump()
+            secret = books.secret(purse=charge.purse, **facts)
         numbers = range(min(plan.quota, MOST_ONE_USE))
         made = [Envelope.of(secret, number, plan.name, issuer) for number in numbers]
         blinded = [to_block(each.blinded) for each in made]

@@ -340,7 +340,16 @@ class BallPlan(Plan):
     def draw(self, record: Record) -> BallDrawn:
         """A centre on the lattice; costs epsilon_1."""
         centre = record.unseal(self.domain, lambda index: self.law.draw(index, SystemBits()))
-        return self._drawn(BallDrawn, centre=centre)
+        return self._drawn(BallDrawn, centre=centre, epsilon_1=self.law.epsilon)
+
+    def still_valid(self, entry: Entry) -> bool:
+        """As of all plans; a ball that is not drawn from yet, under the terms it was charged for
+        alone: they are the deployment's, and may change without the table."""
+        drawn = entry.content
+        if isinstance(drawn, BallDrawn) and drawn.output is None and entry.state != "accepted":
+            same = (drawn.epsilon_1, entry.cost) == (self.law.epsilon, self.cost)
+            return same and super().still_valid(entry)
+        return super().still_valid(entry)
 
     def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
         """Ask for the ball around the centre, check its rows, draw the output once."""

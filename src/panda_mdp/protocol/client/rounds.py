@@ -132,7 +132,7 @@ class AnchorsPlan(Plan):
                 f"no round of deployment {self.name} is open; wait until the operator opens one"
             )
         if number != self.round:
-            client.log().check_round(self.name, number)
+            client.trust.witnessed(client.log()).check_round(self.name, number)
         # On disk before it is sent: retries go to the same round.
         return self._send(client, _aimed(client, entry, number), number)
 

@@ -73,11 +73,6 @@ class Known:
             vars(self).update(vars(Known()))
         self.key = key.base64
 
-    def note_head(self, head: LogHead) -> None:
-        """Remember a head of the log, unless a later one is known."""
-        if self.log is None or self.log.size < head.size:
-            self.log = head
-
 
 _SERVERS = TypeAdapter(dict[str, Known])
 
@@ -164,7 +159,8 @@ class Trust:
     def pin_log(self, head: LogHead) -> None:
         """Remember a head that passed its checks, unless a later one is known."""
         with self._change() as known:
-            known.note_head(head)
+            if known.log is None or known.log.size < head.size:
+                known.log = head
 
     def forget_log(self) -> None:
         """Forget the log, and with it which statements and tables were the latest."""
@@ -220,15 +216,14 @@ class Trust:
                 f"deployment {stated.name}; do not report"
             )
 
-    def accept(self, stated: Statement, number: int, table: Pin | None, head: LogHead) -> None:
-        """Remember a statement, its table and a head of the log that passed all checks."""
+    def accept(self, stated: Statement, number: int, table: Pin | None) -> None:
+        """Remember a statement and its table, which passed all checks."""
         with self._change() as known:
             seen = Seen(stated.version, stated.issued, stated.content, number)
             known.statements[stated.name] = seen
             if table is not None:
                 known.tables[stated.name] = table
                 known.files[table.label] = table.sha256
-            known.note_head(head)
 
     def known(self) -> Known:
         """What is known of the server."""

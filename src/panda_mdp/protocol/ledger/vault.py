@@ -66,6 +66,8 @@ class BallDrawn(Drawn):
     """A centre, whose ball is asked for."""
 
     centre: tuple[int, int]
+    epsilon_1: float
+    """What the centre tells."""
 
 
 class AnchorsDrawn(Drawn):

@@ -154,7 +154,7 @@ class Envelope:
 
     @classmethod
     def of(cls, secret: bytes, number: int, deployment: str, issuer: Issuer) -> Envelope:
-        """The one of a number, under a key; `secret` is for this key alone."""
+        """The one of a number, under a key; `secret` is for this key and period alone."""
         modulus = from_block(issuer.modulus)
         if modulus.bit_length() != BITS or not modulus % 2:
             raise SignatureError("the key of one-use tokens is none; do not report")
