@@ -9,6 +9,7 @@ import panda_mdp as pm
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.lattice import (
     LEVEL,
+    NARROW_KM,
     ROUNDING,
     Lattice,
     common_share,
@@ -128,6 +129,12 @@ def test_the_plane_never_lengthens_a_distance() -> None:
 def test_what_has_no_plane_or_lies_too_near_is_refused() -> None:
     with pytest.raises(MethodError, match="drawn in a plane"):
         Lattice(pm.Domain.from_vectors(np.eye(4)), 1.0)
+    for size in (3, 12):
+        # Paths have places for maps; their distances are not those of a plane.
+        ring, places = np.arange(size), (41 + RNG.random(size), 12 + RNG.random(size))
+        edges = np.stack([ring, (ring + 1) % size], axis=1)
+        with pytest.raises(MethodError, match="drawn in a plane"):
+            Lattice(pm.Domain.from_graph(edges, [1.0], places=places), 1.0)
     with pytest.raises(MethodError, match="from each other"):
         Lattice(pm.Domain.from_points([41.9, 41.90000001], [12.5, 12.5]), 1.0)
     with pytest.raises(MethodError):
@@ -195,12 +202,28 @@ def test_centre_and_report_tell_epsilon_at_most_over_all_of_both(
 
 def test_rows_far_inside_stay_as_they_are_and_those_at_the_edge_are_common() -> None:
     rows = np.array([[3, 1], [2, 2]]) * (TOTAL // 4)
-    reports = faded(rows, np.array([1e-3, 9.0]), 3.0, 0.5)
-    assert np.abs(reports[0] - reports[2]).max() <= 8
+    reports = faded(rows, np.array([2 * NARROW_KM, 9.0]), 3.0, 0.5)
+    assert (reports[0] == reports[2]).all()
     np.testing.assert_allclose(reports[1] / TOTAL, rows[1] / TOTAL, atol=1e-6)
     np.testing.assert_allclose(reports[2] / TOTAL, [0.6, 0.4], atol=1e-12)
     alone = faded(np.zeros((0, 3), dtype=np.int64), np.zeros(0), 3.0, 0.5)
     np.testing.assert_allclose(alone / TOTAL, np.full((1, 3), 1 / 3))
+
+
+def test_the_edge_tells_over_how_near_somebody_outside_may_be() -> None:
+    """Records up to `NARROW_KM` deep are outside, a hair from whoever is a hair deeper."""
+    rng = np.random.default_rng(3)
+    weights = rng.integers(1, 9, (40, 4))
+    weights[:, -1] += TOTAL - weights.sum(axis=1)
+    depth = NARROW_KM + rng.uniform(6e-6, 3e-4, 40)
+    reports = faded(weights, depth, 3.0, 0.5)
+    assert (reports == reports[-1]).all() and edge_epsilon(reports, depth) == 0
+    common = reports[-1]
+    for row, at in zip(weights, depth, strict=True):
+        gap = float(np.abs(np.log(row / TOTAL) - np.log(common / TOTAL)).max())
+        told = edge_epsilon(np.stack([row, common]), np.array([at]))
+        assert gap > 0 and told * (at - NARROW_KM) >= gap * (1 - 1e-12)
+        assert edge_epsilon(np.stack([row, common]), np.array([NARROW_KM])) == float("inf")
 
 
 def test_rows_without_an_end_are_seen() -> None:

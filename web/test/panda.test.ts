@@ -148,6 +148,23 @@ test("the lattice's law, its balls and how their rows fade are the library's", a
   expect(most).toBeGreaterThan(ball.second);
 });
 
+test("somebody outside may be nearer than a record is deep, by a metre", async () => {
+  const metric = metricOf(ball);
+  const { records, weights, reports } = ball.balls[0];
+  const m = reports[0].length;
+  const outputs = Array.from(reports[0].keys());
+  const rows = weightsFrom(BigInt64Array.from(weights.flat(), BigInt), records.length, m);
+  const depths = records.map((_, x) => 1e-3 + 6e-6 * (x + 1));
+  const faint = faded(rows, depths, ball.second, ball.edge);
+  const common = rowOf(faint, records.length);
+  records.forEach((_, x) => expect(rowOf(faint, x)).toEqual(common));
+  const sharp = faded(rows, depths.map(() => 9), ball.second, ball.edge);
+  const rates = depths.map((depth, x) => Math.max(...Array.from(rowOf(sharp, x), (weight, y) =>
+    Math.abs(Math.log(Number(weight)) - Math.log(Number(common[y]))) / (depth - 1e-3))));
+  const told = await toldBy(metric.take(records), outputs, sharp, depths, ball.second);
+  expect(told).toBeGreaterThan(Math.max(...rates) * (1 - 1e-9));
+});
+
 test("places nearer than rounding allows have no law of centres", () => {
   expect(() => new Lattice(new Haversine(Float64Array.of(41, 41.00000001), Float64Array.of(12, 12)), 1)).toThrow();
 });

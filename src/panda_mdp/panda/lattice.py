@@ -29,7 +29,7 @@ from panda_mdp.panda.selection import check_epsilon
 from panda_mdp.privacy.quantise import BITS, TOTAL, quantise
 from panda_mdp.privacy.sampler import BitSource
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.metrics import sphere_points
+from panda_mdp.space.metrics import Haversine, sphere_points
 
 ROUNDING = 1.25
 """h, in units of 1 / a, as everything about the lattice is."""
@@ -44,7 +44,8 @@ SCALE_BITS = 110
 WORDS = 3
 """Random words of 62 bits for a centre; another draw is needed with probability 2^-70."""
 NARROW_KM = 1e-3
-"""Records that are less deep in a ball count as outside, in units of distance."""
+"""Records that are no deeper in a ball count as outside, in units of distance; up to twice as deep
+they have the very row of those outside, whom they may be as near as they like."""
 FADED_OUT = 1e-9
 """The share of the common row never falls below this."""
 
@@ -86,8 +87,9 @@ class Lattice:
         nearest = float(self.domain.neighbours(1)[1].min())
         if len(self.places[0]) != 2 or RESERVE * nearest < rounded:
             raise MethodError(
-                "the centre of a ball is drawn in a plane: give records that are places, or "
-                f"vectors with two entries, at least {rounded / RESERVE:.2g} from each other"
+                "the centre of a ball is drawn in a plane: give places with distances on the "
+                "earth, or vectors with two entries, at least "
+                f"{rounded / RESERVE:.2g} from each other"
             )
 
     @property
@@ -100,7 +102,8 @@ class Lattice:
         """Records in the plane, (K, 2): a projection of the embedding, so no distance grows."""
         domain = self.domain
         points = domain.metric.embedding
-        if not domain.geographic:
+        # Shortest paths may have places for maps, and are no distances on the earth.
+        if not isinstance(domain.metric, Haversine):
             return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))
         return np.asarray(points @ _tangent(domain.lat, domain.lon))
 
@@ -197,22 +200,25 @@ def faded(weights: IntArray, depth: FloatArray, epsilon: float, edge: float) -> 
 
     The common row u is as the largest entry of each column, over their sum M; rows z, which are
     (epsilon - edge)-mDP, become w u + (1 - w) z. Together that is epsilon-mDP for all records of
-    the domain, those outside having the row u (docs/panda.md; `check_faded` looks at the integers).
+    the domain, those outside having the row u (docs/panda.md; `edge_epsilon` has the integers).
     """
     rows = weights / float(TOTAL)
     peaks = rows.max(axis=0) if len(rows) else np.ones(weights.shape[1])
     spread = float(peaks.sum())
     common = peaks / spread
-    share = common_share(np.maximum(depth - NARROW_KM, 0.0), spread, epsilon, edge)[:, None]
+    inside = np.maximum(depth - 2 * NARROW_KM, 0.0)
+    share = common_share(inside, spread, epsilon, edge)[:, None]
     return quantise(np.concatenate([share * common + (1 - share) * rows, common[None]]))
 
 
 def edge_epsilon(reports: IntArray, depth: FloatArray) -> float:
     """What the edge of a ball tells per unit of distance: the largest log-ratio of a row inside to
-    the common one, over the depth of its record, which nobody outside is nearer than."""
+    the common one, over how near somebody outside may be: those are up to `NARROW_KM` deep."""
     used = reports.any(axis=0)
     if (reports[:, used] == 0).any():
         return float("inf")
     logs = np.log(reports[:, used].astype(np.float64))
-    rates = np.abs(logs[:-1] - logs[-1]).max(axis=1, initial=0.0) / (depth * (1 - 1e-9))
+    gaps = np.abs(logs[:-1] - logs[-1]).max(axis=1, initial=0.0)
+    near = (depth - NARROW_KM) * (1 - 1e-9)
+    rates = np.divide(gaps, near, out=np.where(gaps == 0, 0.0, np.inf), where=near > 0)
     return float(rates.max(initial=0.0))

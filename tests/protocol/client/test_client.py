@@ -735,6 +735,25 @@ def test_rows_of_a_ball_that_are_not_right_are_not_used(server, client, change, 
     client.report(plan, plan.record(3))
 
 
+@pytest.mark.parametrize(
+    ("more", "why"), [("records", "other records"), ("floors", "another number of outputs")]
+)
+def test_rows_of_another_size_are_not_unpacked(server, client, more, why):
+    """A few bytes may unpack to many: only as many as a ball has are, and these cannot be."""
+
+    def fault(request: httpx.Request) -> httpx.Response:
+        rows = ball_rows(server, json.loads(request.content)["centre"])
+        beyond = {"records": server.table.problem.domain.size, "floors": "0"}[more]
+        changes = {"blocks": ["AAAA"], more: [*getattr(rows, more), beyond]}
+        return give(rows.model_copy(update=changes), 201)
+
+    plan = client.plan("ball")
+    server.faults = [fault]
+    with pytest.raises(ProtocolError, match=why):
+        client.report(plan, plan.record(3))
+    assert not server.reports
+
+
 def test_rows_that_tell_more_than_their_operator_signed_are_not_used(server, client, tmp_path):
     """A table whose file and root are signed, by an operator who says a smaller epsilon of it."""
     # All records lie deep inside, wherever the centre is: their rows are nearly the table's.

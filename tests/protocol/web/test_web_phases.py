@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -179,7 +179,24 @@ def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, sit
     assert site.reports("ball") == 1
 
 
-def test_rows_that_tell_more_are_not_drawn_from(browser: Browser, site: Site) -> None:
+def exchanged(ball: dict[str, Any]) -> None:
+    """Two records change their rows: still rows of this ball, and not what was published."""
+    ball["records"][0], ball["records"][1] = ball["records"][1], ball["records"][0]
+
+
+def another(ball: dict[str, Any]) -> None:
+    """Records of another ball, whose rows cannot even be unpacked, and are not."""
+    ball["records"].pop()
+    ball["blocks"] = ["AAAA"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(exchanged, "signature does not match"), (another, "sent other places than those around")],
+)
+def test_rows_that_are_not_right_are_not_drawn_from(
+    browser: Browser, site: Site, change: Callable[[dict[str, Any]], None], why: str
+) -> None:
     before = site.reports("ball")
     site.wire.clear()
     with visit(browser, f"{site.url}/#deployment=ball&token={site.token()}") as at:
@@ -190,13 +207,12 @@ def test_rows_that_tell_more_are_not_drawn_from(browser: Browser, site: Site) ->
         def swap(route: Any) -> None:
             answer = route.fetch()
             ball = answer.json()
-            # Two records change their rows: still rows of this ball, and not what was published.
-            ball["records"][0], ball["records"][1] = ball["records"][1], ball["records"][0]
+            change(ball)
             route.fulfill(response=answer, json=ball)
 
         at.page.route("**/balls", swap)
         at.page.click("#send")
-        expect(at.page.locator("#action-said")).to_contain_text("signature does not match")
+        expect(at.page.locator("#action-said")).to_contain_text(why)
         # Paid, and to be gone on with: the same centre, nothing drawn again.
         at.page.unroute("**/balls")
         expect(at.page.locator("#send")).to_have_text("Go on with this report")

@@ -16,6 +16,7 @@ const RESERVE = 1e-5;
 const ROUNDED = 1e-14;
 const SCALE_BITS = 110;
 const WORDS = 3;
+/** No deeper is outside; up to twice as deep records have the very row of those outside. */
 const NARROW_KM = 1e-3;
 const FADED_OUT = 1e-9;
 const TOTAL = 2 ** 62;
@@ -175,7 +176,7 @@ export function faded(weights: Weights, depths: readonly number[], second: numbe
   for (let k = 0; k < size * m; k++) peaks[k % m] = Math.max(peaks[k % m], rows[k]);
   const spread = peaks.reduce((a, b) => a + b, 0);
   for (let x = 0; x <= size; x++) {
-    const share = x < size ? commonShare(Math.max(depths[x] - NARROW_KM, 0), spread, second, edge) : 1;
+    const share = x < size ? commonShare(Math.max(depths[x] - 2 * NARROW_KM, 0), spread, second, edge) : 1;
     for (let y = 0; y < m; y++) {
       rows[x * m + y] = (share * peaks[y]) / spread + (1 - share) * rows[x * m + y];
     }
@@ -183,7 +184,8 @@ export function faded(weights: Weights, depths: readonly number[], second: numbe
   return quantise(rows, size + 1, m);
 }
 
-/** What rows of a ball tell per km: of two records inside, and of one at the edge. */
+/** What rows of a ball tell per km: of two records inside, and of one at the edge, over how near somebody
+ * outside may be, who is up to NARROW_KM deep. */
 export async function toldBy(
   places: Haversine, outputs: readonly number[], reports: Weights, depths: readonly number[], epsilon: number,
 ): Promise<number> {
@@ -192,9 +194,10 @@ export async function toldBy(
   if (reports.broken >= 0) return Infinity;
   let told = 0;
   for (let x = 0; x < inside; x++) {
+    const near = Math.max(depths[x] - NARROW_KM, 0) * (1 - 1e-9);
     for (let y = 0; y < m; y++) {
       const gap = Math.abs(logs[x * m + y] - logs[last + y]);
-      told = Math.max(told, gap / (depths[x] * (1 - 1e-9)));
+      if (gap !== 0) told = Math.max(told, gap / near);
     }
   }
   if (inside < 2) return told;

@@ -377,20 +377,20 @@ class BallPlan(Plan):
         """The records of the right ball and what they report from, and last everybody outside:
         rows of the table that was signed, faded, epsilon_2-mDP over all records of the domain.
 
-        All pairs inside are audited, and every row against the common one over its depth, which
-        no record outside is nearer than; records outside have the same row. That is all that the
-        guarantee needs of a table: whatever record it was, this ball was asked for because of its
-        centre alone.
+        All pairs inside are audited, and every row against the common one over how near a record
+        outside may be, which has the same row. That is all that the guarantee needs of a table:
+        whatever record it was, this ball was asked for because of its centre alone. Nothing is
+        unpacked before its size is known to be the ball's.
         """
         depth = self.law.depths(centre, self.radius)
         ball = self.law.ball(centre, self.radius)
-        records, weights = rows.unpack()
-        if rows.centre != centre or records != ball.tolist():
+        if rows.centre != centre or sorted(rows.records) != ball.tolist():
             raise ProtocolError(
                 "the server sent other records than those of the ball that was asked for"
             )
-        if weights.shape[1] != len(self.outputs):
+        if len(rows.floors) != len(self.outputs):
             raise ProtocolError("the server's rows have another number of outputs than it said")
+        records, weights = rows.unpack()
         if records:
             rows.check(self.rows, self.domain.size, records, weights)
         reports = faded(weights, depth[ball], self.epsilon_2, self.edge)
@@ -398,7 +398,7 @@ class BallPlan(Plan):
         if len(ball) > 1:
             inside = audit_weights(self.domain.take(ball), self.outputs, reports[:-1], 1.0)
             told = max(told, inside.epsilon)
-        if told > self.epsilon_2:
+        if not told <= self.epsilon_2:
             raise ProtocolError(
                 f"the rows of the ball are {told:g}-mDP and not {self.epsilon_2:g}; nothing is "
                 "reported from them"
