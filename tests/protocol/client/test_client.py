@@ -653,6 +653,14 @@ def test_an_output_drawn_from_a_ball_is_kept_before_it_is_sent(server, client):
     assert len(bodies(server, "/balls")) == 1
 
 
+def test_a_lattice_that_is_too_fine_to_be_sent_of_costs_nothing(server, client):
+    """Whether a centre could be sent would depend on the draw, after it was charged."""
+    server.epsilon_1 = 1e9
+    with pytest.raises(ProtocolError, match="finer than centres can be sent of"):
+        client.plan("ball")
+    assert not charged(client)
+
+
 @pytest.mark.parametrize(("terms", "draws"), [((0.1, 3.1), 2), ((3.0, 0.2), 1)])
 def test_a_ball_is_finished_under_the_terms_that_it_was_charged_for(
     server, tmp_path, clock, terms, draws

@@ -170,6 +170,9 @@ def test_the_quota_is_of_tokens_signed(site: Running, tmp_path: Path) -> None:
     assert error_of(send({**report, "proof": proof})) == (422, "invalid")
     assert error_of(send({**report, "proof": None})) == (422, "invalid")
     assert error_of(send(report, **own)) == (403, "forbidden"), "a token would name its bearer"
+    erased = site.admin.post("/v1/removals", json={"action": "erase", "receipt": report["id"]})
+    assert erased.json() == {"reports": 1, "tokens": 0}
+    assert error_of(send(changed)) == (429, "rate_limited"), "what was erased does not come back"
     anonymous = httpx.post(f"{site.url}{MAIN}/issue", json=asked)
     assert error_of(anonymous) == (401, "unauthorised")
 
@@ -200,6 +203,24 @@ def test_kinds_that_send_more_than_a_report_have_none(site: Running, kind: str) 
         wanted |= {"delta": 0.01}
     refused = site.admin.post("/v1/deployments", json=wanted)
     assert error_of(refused) == (422, "invalid") and "one_use" in refused.text
+
+
+def log_size(site: Running) -> int:
+    return int(site.admin.get("/v1/log").json()["head"]["size"])
+
+
+def test_the_log_does_not_grow_by_whoever_asks(site: Running) -> None:
+    """It has every key for ever: of periods of an hour or more, and of what is open."""
+    table = {"name": "city", "version": 1}
+    wanted = {"kind": "table", "name": "short", "table": table, "one_use": True}
+    refused = site.admin.post("/v1/deployments", json=wanted | {"period_s": 3_599})
+    assert error_of(refused) == (422, "invalid") and "period_s of 3600" in refused.text
+    made = site.admin.post("/v1/deployments", json=wanted | {"period_s": 3_600})
+    assert made.status_code == 201, made.text
+    assert site.admin.patch("/v1/deployments/short", json={"open": False}).is_success
+    before = log_size(site)
+    closed = httpx.get(f"{site.url}/v1/deployments/short/issuer")
+    assert error_of(closed) == (409, "round_closed") and log_size(site) == before
 
 
 def test_a_deployment_without_them_says_so(site: Running, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from panda_mdp.protocol.server.store.reports import (
     Report,
     count_reports,
     remove_old,
+    remove_reports,
     store_reports,
     take_ball,
 )
@@ -163,6 +164,19 @@ def test_a_fresh_token_has_no_quota_of_the_past(site: Site) -> None:
     assert send(begun, 5) == ["new"] * 2 + ["spent"] * 3
     assert send(begun - 1, 5) == ["new"] * 4 + ["spent"]
     assert token
+
+
+def test_a_one_use_report_that_was_erased_does_not_come_back(site: Site) -> None:
+    """Its token is good in two periods, for one output in both."""
+    made, once = secrets.token_bytes(16), Quota(DAY_MS, 1, once=True)
+    found = []
+    for at, output in ((NOW, 5), (NOW, 6), (NOW + DAY_MS, 6)):
+        with site.store.reports() as session:
+            report = Report(site.id, made, "nameless", 1, output)
+            found += store_reports(session, [(report, once)], at)
+        with site.store.everything() as session:
+            remove_reports(session, ReportRow.id == made, "erase")
+    assert found == ["new", "spent", "spent"]
 
 
 def test_balls_have_a_quota(site: Site) -> None:

@@ -39,6 +39,7 @@ from panda_mdp.protocol.ledger.allowance import account_of
 from panda_mdp.protocol.ledger.ledger import Books
 from panda_mdp.protocol.ledger.vault import BallDrawn, Charge, D, Drawn, Entry
 from panda_mdp.protocol.messages.deployments import (
+    MOST_CENTRE,
     AnyDeployment,
     BallDeployment,
     BallRequest,
@@ -323,6 +324,8 @@ class BallPlan(Plan):
             law = Lattice(domain, info.epsilon_1)
         except MethodError as error:
             raise ProtocolError(f"the deployment has no law of centres: {error}") from None
+        if max(int(np.abs(end).max()) for end in law.box) >= MOST_CENTRE:
+            raise ProtocolError("the deployment's lattice is finer than centres can be sent of")
         # Rounding may make the server claim a trifle more; never less is charged.
         epsilon = max(info.epsilon_1 + epsilon_2, info.guarantee.epsilon)
         return cls(

@@ -72,6 +72,10 @@ def _ascending(anchors: list[int]) -> list[int]:
     return anchors
 
 
+LEAST_ONE_USE_S = 3_600
+"""The shortest period of one-use tokens."""
+
+
 class Advice(Message):
     """What the operator says and suggests; a client's own limits decide."""
 
@@ -114,9 +118,11 @@ class Requested(Advice):
     name: Name
 
     @model_validator(mode="after")
-    def _nothing_else_is_sent(self) -> Self:
+    def _one_use_fits(self) -> Self:
         if self.one_use and self.kind not in ("table", "panda"):
             raise ValueError("one_use is for kinds table and panda, which send a report alone")
+        if self.one_use and self.period_s < LEAST_ONE_USE_S:
+            raise ValueError("one_use needs a period_s of 3600 or more: the log has a key for each")
         return self
 
 
@@ -400,7 +406,8 @@ class Estimate(Message):
 # Rows of a ball
 
 
-Coordinate = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+MOST_CENTRE = 2**31
+Coordinate = Annotated[int, Field(ge=-MOST_CENTRE, lt=MOST_CENTRE)]
 Centre = tuple[Coordinate, Coordinate]
 """A point of the lattice (`panda.lattice`)."""
 

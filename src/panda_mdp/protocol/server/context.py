@@ -7,6 +7,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from panda_mdp.protocol.server.store.deployments import (
     solved_round,
 )
 from panda_mdp.protocol.server.store.reports import Quota
-from panda_mdp.protocol.server.store.schema import IssuerRow, UploadRow, now, now_ms
+from panda_mdp.protocol.server.store.schema import IssuerRow, UploadRow, now
 from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
@@ -87,22 +88,35 @@ class Settings:
 
 
 class Cache:
-    """Byte strings in memory, the least recently used leave first."""
+    """Byte strings in memory, the least recently used leave first. Whoever asks for one that is
+    being made waits for it: it is made once."""
 
     def __init__(self, most_bytes: int) -> None:
         self._entries: LRUCache[str, bytes] = LRUCache(most_bytes, getsizeof=len)
+        self._making: dict[str, Future[bytes]] = {}
         self._lock = threading.Lock()
 
     def get(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """The entry of a key, or what is made now."""
+        """The entry of a key, or what is made now. What it raises, all who wait see."""
         with self._lock:
             entry = self._entries.get(key)
-        if entry is None:
-            entry = make()
+            if entry is not None:
+                return entry
+            waits = key in self._making
+            told = self._making.setdefault(key, Future())
+        if waits:
+            return told.result()
+        try:
+            told.set_result(make())
+        except BaseException as error:
+            told.set_exception(error)
+        with self._lock:
+            del self._making[key]
             # What is larger than all there is room for is not remembered.
-            with self._lock, suppress(ValueError):
-                self._entries[key] = entry
-        return entry
+            with suppress(ValueError):
+                if told.exception() is None:
+                    self._entries[key] = told.result()
+        return told.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +157,22 @@ class Live:
             raise Failure("invalid", msg, "collect tokens of the running period")
         # A name that does not show the receipt.
         user = hashlib.sha256(report.id.encode()).hexdigest()[:24]
-        return user, replace(self.quota, most=1, since_ms=now_ms())
+        return user, replace(self.quota, most=1, once=True)
 
-    def problem(self, report: ReportRequest, sender: Token | None) -> Failure | None:
-        """Why a report is not accepted, or None."""
+    def over(self) -> Failure | None:
+        """Why no reports are taken any more, or None."""
         if not self.open:
             return Failure("round_closed", "this deployment is closed", "ask the operator")
         if self.until is not None and f"{now():%Y-%m-%d}" > self.until:
             msg = "the last day of this deployment is over"
             return Failure("round_closed", msg, "ask the operator")
+        return None
+
+    def problem(self, report: ReportRequest, sender: Token | None) -> Failure | None:
+        """Why a report is not accepted, or None."""
+        over = self.over()
+        if over is not None:
+            return over
         if not self.version or (report.table is not None and report.table != self.table):
             return Failure(
                 "wrong_version",

@@ -141,10 +141,14 @@ def post_issue(
 
 
 def _one_use(context: Context, name: str) -> tuple[Live, int]:
-    """A deployment whose reports come with one-use tokens, and the running period."""
+    """A deployment whose reports come with one-use tokens, and the running period. One that is
+    over gets no more keys: each is in the log for ever."""
     live = context.live.get(name)
     if live.issuers is None:
         raise Failure("not_found", "this deployment has no one-use tokens", "report with a token")
+    over = live.over()
+    if over is not None:
+        raise over
     return live, live.quota.period()
 
 

@@ -71,6 +71,8 @@ class Quota:
     most: int
     since_ms: int = 0
     """When the token was made."""
+    once: bool = False
+    """Whether the period before counts too, as for what is used once: nothing is caught up."""
 
     def period(self) -> int:
         """The number of the running period since 1970."""
@@ -102,7 +104,10 @@ def store_reports(
         key = report[:2]
         before = stored.get(key)
         was_there = quota.since_ms < period[2] * quota.period_ms
-        caught_up = max(0, quota.most - used[_before(period)]) if was_there else 0
+        earlier = used[_before(period)]
+        caught_up = max(0, quota.most - earlier) if was_there else 0
+        if quota.once:
+            caught_up = -earlier
         if before is not None:
             outcomes.append("known" if before == report else "conflict")
         elif key in spent or used[period] + taken[period] >= quota.most + caught_up:
