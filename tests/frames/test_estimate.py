@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.frames.estimate import estimate_flows, quality
+from panda_mdp.frames.estimate import STEPS, Quality, estimate_flows, quality
 
 SIDE = 5
 LAT, LON = (
@@ -166,6 +166,47 @@ def test_quality_puts_the_truth_beside_reports_and_estimates(table: pm.Mechanism
         quality(before, after, table, WEST, reported=["reported", "reported"])
 
 
+OUTSIDE = (50.0, 0.0)
+"""Near no record."""
+
+
+def compared(table: pm.Mechanism, places: list[tuple[float, float]]) -> Quality:
+    """Ten rows against reports that are given as they are, all in the west."""
+    frame = pd.DataFrame(places, columns=["lat", "lon"])
+    return quality(frame, np.full(10, 3), table, WEST)
+
+
+def laws(found: Quality, epsilon: float, rows: int = 1) -> dict[str, np.ndarray]:
+    """Of the numbers that are handed on: rows of the audited table."""
+    table = np.array(found.drawing(epsilon, rows).matrix)
+    return {name: table[round(value * STEPS)] for name, value in found.apart().items()}
+
+
+@pytest.mark.parametrize("near", [1, 9])
+def test_rows_near_no_record_are_hidden_too(table: pm.Mechanism, near: int) -> None:
+    """Neighbours differ in one row of ten, inside the limit or not: each number's law differs by
+    e^(epsilon / 2) at most, and two rows' by as much where they are promised."""
+    west, east = ((float(LAT[k]), float(LON[k])) for k in (0, 24))
+    places = [*[west] * near, *[OUTSIDE] * (10 - near)]
+    given = compared(table, places)
+    assert (given.counted, given.given) == (near, 10)
+    for row, at, rows in ((east, 0, 1), (OUTSIDE, 0, 1), (west, 9, 1), (OUTSIDE, 0, 2)):
+        other = compared(table, [*places[:at], *[row] * rows, *places[at + rows :]])
+        mine, theirs = laws(given, 1.0, rows), laws(other, 1.0, rows)
+        for name, value in given.apart().items():
+            assert abs(other.apart()[name] - value) <= rows / 10 + 1e-12
+            assert np.abs(np.log(mine[name] / theirs[name])).max() <= 0.5
+
+
+def test_data_near_no_record_is_wholly_wrong(table: pm.Mechanism) -> None:
+    found = compared(table, [OUTSIDE] * 10)
+    assert list(found.apart().values()) == pytest.approx([1.0, 1.0])
+    assert found.measures()["total variation, reported"] == pytest.approx(1.0)
+    assert set(found.private(1.0)) == set(found.apart())
+    with pytest.raises(InvalidInputError, match="rows is 0; it must be a whole number from 1"):
+        found.private(1.0, rows=0)
+
+
 def test_measures_to_be_handed_on_are_drawn(table: pm.Mechanism) -> None:
     """Near the truth where rows are many, far from it where epsilon is next to nothing."""
     true = np.repeat(WEST["west"][:4], 500)
@@ -173,12 +214,16 @@ def test_measures_to_be_handed_on_are_drawn(table: pm.Mechanism) -> None:
     before = pd.DataFrame({"lat": LAT[true], "lon": LON[true]})
     found = quality(before, after, table, WEST, reported=["reported"])
     exact = {name: value for name, value in found.measures().items() if "total" in name}
-    near = [found.private(5.0) for _ in range(40)]
+    assert found.apart() == pytest.approx(exact)
+    numbers = np.arange(STEPS + 1) / STEPS
+    nearly, blindly = laws(found, 5.0), laws(found, 1e-3, rows=9)
     for name, value in exact.items():
-        drawn = np.array([one[name] for one in near])
-        assert np.abs(drawn - value).mean() < 0.01 and len(set(drawn.tolist())) > 1
-    blind = [found.private(1e-3, rows=9)["total variation, reported"] for _ in range(40)]
-    assert np.ptp(blind) > 0.5
+        near, blind = nearly[name], blindly[name]
+        assert near @ np.abs(numbers - value) < 0.01 and near.max() < 0.9
+        assert blind @ np.square(numbers - blind @ numbers) > 0.1
+    drawn = found.private(5.0)
+    assert drawn == pytest.approx(exact, abs=0.2)
+    assert [round(value * STEPS) / STEPS for value in drawn.values()] == list(drawn.values())
     windows = quality(
         before.assign(day=true % 2), after.assign(day=true % 2), table, WEST,
         reported=["reported"], by="day",

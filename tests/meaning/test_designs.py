@@ -9,13 +9,20 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
-from panda_mdp.errors import InvalidInputError
-from panda_mdp.meaning.designs import information, least_variance
+from panda_mdp.base.deadline import within
+from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import InvalidInputError, MethodError, TimeLimitError
+from panda_mdp.meaning.designs import information, least_variance, reweighted
 
-SIDE = 4
+SIDE = 3
 XY = np.stack(np.meshgrid(np.arange(SIDE), np.arange(SIDE)), axis=-1).reshape(-1, 2) * 0.4
 GRID = pm.Domain.from_vectors(XY)
-QUARTERS = ((XY[:, 0] > 0.5).astype(int) + 2 * (XY[:, 1] > 0.5).astype(int)).tolist()
+ZONES = ((XY[:, 0] > 0.5).astype(int) + 2 * (XY[:, 1] > 0.5).astype(int)).tolist()
+
+
+@pytest.fixture(scope="module")
+def made() -> pm.Mechanism:
+    return least_variance(GRID, ZONES, 3.0)
 
 
 def variance(matrix: np.ndarray, zones: np.ndarray) -> float:
@@ -47,9 +54,9 @@ def test_where_all_are_equally_far_it_finds_subset_selection() -> None:
     assert best * (1 - 1e-6) <= found <= 1.04 * best < 0.85 * response
 
 
-def test_its_variance_is_that_of_unbiased_weights_and_far_below_others() -> None:
-    table = least_variance(GRID, QUARTERS, 3.0)
-    zones = np.eye(4)[QUARTERS]
+def test_its_variance_is_that_of_unbiased_weights_and_far_below_others(made: pm.Mechanism) -> None:
+    table = made
+    zones = np.eye(4)[ZONES]
     found = variance(np.array(table.matrix), zones)
     assert found == pytest.approx(table.details["variance"], rel=1e-6)
     assert table.details["bound"] <= found and table.audit.holds
@@ -62,14 +69,14 @@ def test_its_variance_is_that_of_unbiased_weights_and_far_below_others() -> None
     assert table.loss == pytest.approx(found - own, rel=1e-2)
 
 
-def test_estimates_read_it() -> None:
-    table = least_variance(GRID, QUARTERS, 3.0)
+def test_estimates_read_it(made: pm.Mechanism) -> None:
+    table = made
     truth = np.random.default_rng(0).dirichlet(np.full(GRID.size, 0.5))
     counts = np.random.default_rng(1).multinomial(20_000, truth @ table.matrix)
     from panda_mdp.meaning.estimate import estimate_counts
 
-    found = estimate_counts(counts, table, QUARTERS)
-    shares = truth @ np.eye(4)[QUARTERS]
+    found = estimate_counts(counts, table, ZONES)
+    shares = truth @ np.eye(4)[ZONES]
     assert ((found.low[0] <= shares) & (shares <= found.high[0])).all()
     assert (found.high - found.low).mean() < 0.1
 
@@ -87,26 +94,82 @@ def test_numbers_instead_of_zones_and_a_prior() -> None:
 
 
 def test_the_best_columns_may_be_fewer_than_the_records() -> None:
-    halves = [k // 8 for k in range(16)]
-    table = least_variance(GRID, halves, 3.0)
+    sides = [k // 5 for k in range(SIDE**2)]
+    table = least_variance(GRID, sides, 3.0, gap=0.2)
     assert table.audit.holds
-    # Nothing says less than the record itself, with which shares of halves vary by 1/4 each.
-    assert 0.5 <= table.details["bound"] <= table.details["variance"]
+    # Nothing says less than the record itself, with which shares of two sides vary by 20/81 each.
+    assert 40 / 81 <= table.details["bound"] + 1e-12 <= table.details["variance"]
     assert table.details["variance"] < 4
 
 
 def test_little_time_leaves_a_table() -> None:
-    table = least_variance(GRID, QUARTERS, 3.0, time_limit=0.01)
+    table = least_variance(GRID, ZONES, 3.0, time_limit=0.01)
     assert table.audit.holds and table.details["stopped"].by_request
+
+
+def test_no_time_leaves_one_row_that_tells_nothing_and_says_so() -> None:
+    """Where time is over before there is anything; a solve in it ends by itself."""
+    clock = iter(range(10**9))
+    with within(0.5, lambda: float(next(clock))):
+        table = least_variance(GRID, ZONES, 3.0)
+    assert table.audit.holds and len(np.unique(np.array(table.matrix), axis=0)) == 1
+    assert math.isinf(table.details["variance"]) and table.details["stopped"].by_request
+    assert "nothing can be estimated" in table.details["note"]
+
+
+def test_shares_are_not_set_anew_when_time_is_over() -> None:
+    columns, shares = np.eye(3) * 3, np.full(3, 1 / 3)
+    with within(-1.0), pytest.raises(TimeLimitError):
+        reweighted(columns, shares, np.eye(3), 0.01)
+
+
+def test_an_interrupt_ends_all_rounds_wherever_it_comes() -> None:
+    """Within a step too, whose own solve would end with what it has."""
+    line = pm.Domain.from_vectors(np.arange(4.0)[:, None])
+
+    def made(interrupted_at: int) -> tuple[pm.Mechanism | None, int]:
+        calls = itertools.count()
+        asked = 0
+
+        def clock() -> float:
+            nonlocal asked
+            asked = next(calls)
+            if asked == interrupted_at:
+                raise KeyboardInterrupt
+            return 0.0
+
+        with within(1.0, clock):
+            try:
+                return least_variance(line, [0, 0, 1, 1], 1.0, gap=0.3), asked
+            except KeyboardInterrupt:
+                return None, asked
+
+    whole, asked = made(-1)
+    assert whole is not None and asked > 20
+    ends = [made(k)[0] for k in range(1, asked, max(asked // 12, 1))]
+    tables = [end for end in ends if end is not None]
+    assert tables and {table.details["stopped"] for table in tables} == {Stopped.INTERRUPTED}
+    assert all(table.audit.holds for table in tables)
 
 
 @pytest.mark.parametrize(
     ("statistics", "prior", "said"),
     [
-        (np.ones((3, 1)), None, "16 records with statistics of"),
-        (QUARTERS, [1.0, *[0.0] * 15], "a prior above 0 everywhere"),
+        (np.ones((3, 1)), None, "9 records with statistics of"),
+        (ZONES, [1.0, *[0.0] * 8], "a prior above 0 everywhere"),
+        ([0] * 9, None, "variance over the records is .* at least two"),
+        (np.full((9, 1), 0.1), None, "not the same for all records"),
+        (np.full((9, 1), np.nan), None, "is nan: it is to be from"),
+        (np.arange(9.0)[:, None] * 1e200, None, "is inf: .* give finite statistics"),
+        (np.arange(9.0)[:, None] * 1e-200, None, "is 0: .* in another unit"),
     ],
 )
 def test_what_does_not_fit_is_refused(statistics: object, prior: object, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         least_variance(GRID, statistics, 3.0, prior=prior)
+
+
+def test_an_epsilon_at_which_nothing_is_told_is_refused() -> None:
+    line = pm.Domain.from_vectors(np.arange(8.0)[:, None])
+    with pytest.raises(MethodError, match=r"at epsilon=1e-06, .*; raise epsilon"):
+        least_variance(line, [0] * 4 + [1] * 4, 1e-6)

@@ -26,9 +26,9 @@ from panda_mdp.meaning.estimate import (
     zone_matrix,
 )
 from panda_mdp.methods.closed_forms import tight_constraints
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_epsilon, check_number
 from panda_mdp.space.domain import Domain, Label
-from panda_mdp.table.mechanism import Release
+from panda_mdp.table.mechanism import Mechanism, Release
 
 PLACE = ("reported_lat", "reported_lon")
 SAME_DEGREES = 1e-6
@@ -39,6 +39,7 @@ STEPS = 400
 """Of a measure that is released."""
 Columns = str | tuple[str, str]
 """A column of labels or indices, or two of degrees."""
+Batch = tuple[list[IntArray], tuple[IntArray, list[Label]], int]
 
 
 def estimate(
@@ -65,10 +66,10 @@ def estimate(
     return estimate_counts(list(tally.values()), release, zones, windows=list(tally))
 
 
-def _tally(batches: Iterator[Any], size: int) -> dict[Label, FloatArray]:
+def _tally(batches: Iterator[Batch], size: int) -> dict[Label, FloatArray]:
     """Counts of outputs, or of records, in each window."""
     tally: dict[Label, FloatArray] = {}
-    for drawn, (window, names) in batches:
+    for drawn, (window, names), _ in batches:
         if len(names) + len(tally) > MOST_WINDOWS:
             raise InvalidInputError(
                 f"by= names a column of over {MOST_WINDOWS // 2:,} values; it is for hours or days"
@@ -96,9 +97,9 @@ def estimate_flows(
     return estimate_pairs(_pairs(batches, release.problem.outputs_count), release, zones)
 
 
-def _pairs(batches: Iterator[Any], size: int) -> Any:
+def _pairs(batches: Iterator[Batch], size: int) -> Any:
     counts = scipy.sparse.csr_array((size, size))
-    for drawn, _ in batches:
+    for drawn, *_ in batches:
         ones = np.ones(len(drawn[0]))
         counts = counts + scipy.sparse.coo_array((ones, (drawn[0], drawn[1])), (size, size)).tocsr()
     return counts
@@ -113,6 +114,8 @@ class Quality:
     """The true shares, of the shape of `found.share`; they are people's own."""
     counted: float
     """Rows that the true shares are made of."""
+    given: int
+    """All rows of the data, near a record or not: as many whatever a row says."""
 
     def rows(self) -> Iterator[Facts]:
         """Those of the estimate, with the true share first."""
@@ -130,33 +133,46 @@ class Quality:
         told: dict[str, float] = {}
         for name, part in (("reported", found.raw), ("estimated", found.share)):
             largest = np.argsort(-part.reshape(-1), kind="stable")[: len(top)]
-            told[f"total variation, {name}"] = float(
-                np.abs(part.reshape(-1) - before).sum() / (2 * whole)
-            )
+            apart = float(np.abs(part.reshape(-1) - before).sum() / (2 * whole))
+            told[f"total variation, {name}"] = min(apart, 1.0)
             told[f"of the {len(top)} largest, {name}"] = len(np.intersect1d(top, largest))
         held = (found.low - 1e-9 <= self.before) & (self.before <= found.high + 1e-9)
         return told | {"limits that hold": float(held.mean())}
 
-    def private(self, epsilon: float, rows: int = 1) -> dict[str, float]:
-        """Both total variations to be handed on: each drawn once from an audited table of numbers
-        from 0 to 1, so that both together are epsilon-differentially private for a person of up to
-        so many `rows` (trips) of the data, whoever knows the reports.
+    def apart(self) -> dict[str, float]:
+        """Both total variations over all rows: those near no record are in no zone, and so wrong.
 
-        A row that is another moves a total variation by 1 / (n - 1) at most, n the rows; a number
-        is rounded to one of the table's, whose step is added.
+        Given the reports, one that is another moves them by 1 / `given` at most.
         """
         if len(self.found.first) > 1 and self.found.heads[0] == "window":
             raise InvalidInputError("windows have measures of their own; leave out by=...")
-        step, moved = 1 / STEPS, rows / max(self.counted - 1, 1)
-        numbers = Domain.from_values(np.linspace(0, 1, STEPS + 1), unit="share")
-        problem = Problem(
-            numbers, np.arange(STEPS + 1), numbers.distances(), epsilon / 2 / (moved + step)
-        )
-        table = tight_constraints(problem)
+        covered = self.counted / max(self.given, 1)
+        found, true = self.found, covered * self.before
         return {
-            name: table.sample(round(value * STEPS)) / STEPS
-            for name, value in self.measures().items()
-            if name.startswith("total variation")
+            f"total variation, {name}": min(float(np.abs(part - true).sum() + 1 - covered) / 2, 1.0)
+            for name, part in (("reported", found.raw), ("estimated", found.share))
+        }
+
+    def drawing(self, epsilon: float, rows: int = 1) -> Mechanism:
+        """The audited table that both total variations are drawn from, each once, as numbers of
+        1 / `STEPS`; it follows from how many rows there are, and nothing else of the data."""
+        check_number(rows, "rows", "a whole number from 1: a person's rows", least=1, whole=True)
+        # A number is rounded to one of the table's, whose step is added.
+        moved = min(rows / max(self.given, 1), 1.0) + 1 / STEPS
+        numbers = Domain.from_values(np.linspace(0, 1, STEPS + 1), unit="share")
+        of_numbers = np.arange(STEPS + 1)
+        return tight_constraints(
+            Problem(numbers, of_numbers, numbers.distances(), check_epsilon(epsilon) / 2 / moved)
+        )
+
+    def private(self, epsilon: float, rows: int = 1) -> dict[str, float]:
+        """`apart` to be handed on, drawn from `drawing`: both numbers together are
+        epsilon-differentially private for a person of up to so many `rows` (trips) of the data,
+        whoever knows the reports. What is hidden is what these rows say, not how many there are:
+        neighbours have equally many."""
+        table = self.drawing(epsilon, rows)
+        return {
+            name: table.sample(round(value * STEPS)) / STEPS for name, value in self.apart().items()
         }
 
 
@@ -182,18 +198,27 @@ def quality(
             f"{len(true)} true and {len(reported)} reported places; name one of both, or two of "
             "both without windows"
         )
-    batches = _batches(before, release, list(true), by, limit)
+    given = 0
+
+    def counted() -> Iterator[Batch]:
+        nonlocal given
+        for batch in _batches(before, release, list(true), by, limit):
+            given += batch[2]
+            yield batch
+
+    batches = counted()
     _, matrix = zone_matrix(zones, domain)
     if len(true) == 2:
         start, end = (columns or "reported" for columns in reported)
         found = estimate_flows(after, release, zones, start=start, end=end)
         pairs = _pairs(batches, domain.size)
-        return Quality(found, matrix.T @ (pairs @ matrix) / max(pairs.sum(), 1), pairs.sum())
+        within = matrix.T @ (pairs @ matrix) / max(pairs.sum(), 1)
+        return Quality(found, within, pairs.sum(), given)
     shares = estimate(after, release, zones, columns=reported[0], by=by)
     tally = _tally(batches, domain.size)
     counts = np.stack([tally.get(name, np.zeros(domain.size)) for name in shares.windows])
     within = counts @ matrix / np.maximum(counts.sum(axis=1), 1)[:, None]
-    return Quality(shares, within, counts.sum())
+    return Quality(shares, within, counts.sum(), given)
 
 
 def _batches(
@@ -202,8 +227,9 @@ def _batches(
     columns: Sequence[Columns | None],
     by: str | None,
     limit: float | None = None,
-) -> Iterator[tuple[list[IntArray], tuple[IntArray, list[Label]]]]:
-    """Outputs of the rows that have all of them, and each row's window among some.
+) -> Iterator[Batch]:
+    """Outputs of the rows that have all of them, each row's window among some, and how many rows
+    there are, those without included.
 
     With a `limit` the columns are of true places, and their records are given instead.
     """
@@ -214,7 +240,8 @@ def _batches(
         frames = read_columns(path, [*named, *([] if by is None else [by])])
     elif isinstance(reports, list | tuple | np.ndarray):
         drawn = _columns_of(release, np.asarray(reports))
-        yield [drawn[drawn >= 0]], (np.zeros(int((drawn >= 0).sum()), np.int64), ["all"])
+        told = drawn[drawn >= 0]
+        yield [told], (np.zeros(len(told), np.int64), ["all"]), len(drawn)
         return
     else:
         frames = iter([reports])
@@ -233,6 +260,7 @@ def _batches(
             source: Any = release
             perturber = Perturber(source, limit=limit)
             found = [perturber.records(frame, _names(pair)) for pair in columns]
+            found = [np.where(part < release.problem.domain.size, part, -1) for part in found]
         kept = np.logical_and.reduce([part >= 0 for part in found])
         window = np.zeros(len(kept), dtype=np.int64)
         names: list[Label] = ["all"]
@@ -242,7 +270,7 @@ def _batches(
             names = sorted(set(given), key=str)
             place = {name: k for k, name in enumerate(names)}
             window = np.array([place[value] for value in given], dtype=np.int64)
-        yield [part[kept] for part in found], (window[kept], names)
+        yield [part[kept] for part in found], (window[kept], names), len(kept)
 
 
 def _names(columns: Columns | None) -> tuple[str, ...]:

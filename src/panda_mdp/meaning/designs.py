@@ -30,7 +30,10 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.errors import InvalidInputError
+from panda_mdp.base.deadline import check_time
+from panda_mdp.base.text import Facts
+from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import InvalidInputError, MethodError
 from panda_mdp.meaning.estimate import Zones, zone_matrix
 from panda_mdp.methods.certify import Budget, Report, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.optimal.solve import solver_for
@@ -40,6 +43,9 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
 MOST_RECORDS = 400
+LEAST_SPREAD, MOST_SPREAD, SAME = 1e-30, 1e30, 1e-24
+"""Variances of the statistics over the records that float64 numbers take; SAME: of the largest
+one's square, below which they are taken to be the same for all."""
 RAYS = 6
 """New columns of a round, for each record."""
 KEPT, FAINT, SINGULAR = 3e-3, 1e-9, 1e12
@@ -71,7 +77,8 @@ def least_variance(
     Guarantee: epsilon-mDP by audit. `details` holds the `variance` of one report and a `bound` that
     no table of the columns that were tried is below, nor one whose outputs have the scores of the
     columns at hand; others are not ruled out. Ends at the `gap` between the two, or after some
-    rounds.
+    rounds. Where time is over before there is such a table, it is one row for all: its `variance`
+    is infinite, since nothing can be estimated from it, and a `note` says so.
 
     >>> line = Domain.from_vectors([[0.0], [1.0], [2.0]])
     >>> table = least_variance(line, [0, 0, 1], 2.0)
@@ -86,7 +93,11 @@ def least_variance(
     with quiet_scale():
         standing = certify(solver, Budget(gap, time_limit, ROUNDS), progress)
     best = standing.certified
-    told = {"variance": standing.value, "bound": max(standing.bound, solver.spread)}
+    told: Facts = {"variance": standing.value, "bound": max(standing.bound, solver.spread)}
+    if math.isinf(standing.value):
+        if not standing.stopped.by_request:
+            raise solver.too_little()
+        told["note"] = "nothing can be estimated from its reports; give more time"
     return best.with_facts(details={**best.details, **told, "stopped": standing.stopped})
 
 
@@ -108,12 +119,27 @@ class LeastVariance(TableSolver):
                 "them), a row of statistics for each, and a prior above 0 everywhere"
             )
         self.domain, self.epsilon, self.gap = domain, epsilon, gap
-        self.target = wanted - self.prior @ wanted
+        with np.errstate(over="ignore", invalid="ignore"):
+            least = max(LEAST_SPREAD, SAME * float(np.square(wanted).max(initial=0)))
+            self.target = wanted - self.prior @ wanted
+            self.spread = float(self.prior @ np.square(self.target).sum(axis=1))
+            """The variance of a report that is the record itself."""
+        if not least <= self.spread <= MOST_SPREAD:
+            raise InvalidInputError(
+                f"the statistics' variance over the records is {self.spread:g}: it is to be from "
+                f"{least:g} to {MOST_SPREAD:g}; give finite statistics in another unit, not the "
+                "same for all records (of zones, at least two)"
+            )
         self.problem = self._problem(np.zeros((size, 1)))
         self.apart = domain.distances()
         self._rng, self._bound = np.random.default_rng(0), -math.inf
-        self.spread = float(self.prior @ np.square(self.target).sum(axis=1))
-        """The variance of a report that is the record itself."""
+
+    def too_little(self) -> MethodError:
+        return MethodError(
+            f"at epsilon={self.epsilon:g}, over distances up to {self.apart.max():g}, a report "
+            "tells so little that its information is no regular matrix of float64 numbers; raise "
+            "epsilon"
+        )
 
     def _problem(self, loss: FloatArray) -> Problem:
         outputs = Outputs.labels(range(loss.shape[1]))
@@ -153,6 +179,14 @@ class LeastVariance(TableSolver):
         self._shares = np.append(shares, part) / scale
 
     def advance(self, target: int, standing: Standing) -> None:
+        try:
+            self._round(standing)
+        except np.linalg.LinAlgError as error:
+            if standing.best is None:
+                raise self.too_little() from error
+            self.ended = Stopped.PRECISION_REACHED
+
+    def _round(self, standing: Standing) -> None:
         prior, wanted = self.prior, self.target
         shares, prices = reweighted(self._columns, self._shares, wanted, ACCURACY * self.gap)
         for least in (KEPT, KEPT**2, 0.0):
@@ -176,7 +210,11 @@ class LeastVariance(TableSolver):
         rays = rays / (prior @ rays)
         worth = np.square(slope @ rays).sum(axis=0) - prices @ rays
         chosen = np.argsort(-worth)[: RAYS * len(prior) // 2]
-        least, table = self._step(points, scores.T, variance, standing)
+        step, least = self._step(points, scores.T, variance, standing)
+        if step.stopped is Stopped.INTERRUPTED:
+            self.ended = step.stopped
+            return
+        table = step.certified.matrix
         # A table of these rays tells the prices of rows, and at most this beside them.
         own = np.square(scores).sum(axis=0) - prices @ self._columns
         least = min(least, -float(prices.sum() + max(worth.max(), own.max())))
@@ -185,9 +223,9 @@ class LeastVariance(TableSolver):
 
     def _step(
         self, points: FloatArray, scores: FloatArray, variance: float, standing: Standing
-    ) -> tuple[float, FloatArray]:
-        """Frank and Wolfe's: less than what any table tells about the points of records, to be
-        read by these scores, and a table that tells nearly that."""
+    ) -> tuple[Standing, float]:
+        """Frank and Wolfe's: a table that tells nearly the most about the points of records, to be
+        read by these scores, and the negative of what none of them tells more than."""
         loss = np.square(points[:, None] - scores).sum(axis=-1)
         # Rows sum to 1: what every output costs a record decides nothing.
         common = loss.min(axis=1, keepdims=True)
@@ -196,7 +234,7 @@ class LeastVariance(TableSolver):
         left = standing.left()
         budget = Budget(min(max(accuracy, 1e-3), 0.05), None if left is None else max(left, 1.0))
         step = certify(solver_for(self._problem(loss - common)), budget)
-        return step.bound - whole, step.certified.matrix
+        return step, step.bound - whole
 
     def bound(self) -> float:
         return self._bound
@@ -215,7 +253,10 @@ class LeastVariance(TableSolver):
         return information(columns, chance[chance > 0]), columns
 
     def value(self, mechanism: Mechanism) -> float:
-        return _variance(self._told(mechanism.matrix)[0], self.target)
+        told, _ = self._told(mechanism.matrix)
+        # From one row for all, which is at hand where time is over, nothing can be estimated.
+        regular = np.linalg.matrix_rank(told, hermitian=True) == len(told)
+        return _variance(told, self.target) if regular else math.inf
 
 
 def information(columns: FloatArray, shares: FloatArray) -> FloatArray:
@@ -243,6 +284,7 @@ def reweighted(
 
     while True:
         for _ in range(NEWTON_STEPS):
+            check_time()
             both = np.column_stack([columns, wanted])
             both = cho_solve(cho_factor(information(columns, shares)), both)
             inverse, slope = both[:, :count], both[:, count:].T @ columns
