@@ -13,7 +13,7 @@ the best of them is the best of all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.deadline import check_time
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Metric
 
@@ -39,6 +40,8 @@ LONGER = 0.7
 NO_NEARER = 1e-9
 """Distances below this do not weigh more in a step than it does."""
 LIGHTEST = 1e-200
+SHARED_AT_ONCE = 1e8
+"""Sums of products at a time, where sets are compared with all sets."""
 ENTRIES = 1 << 22
 
 
@@ -116,10 +119,14 @@ def _distinct(held: npt.NDArray[Any], size: int) -> scipy.sparse.csr_array:
 
 def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Those of some different sets, (sets, K), that are part of no other."""
-    lengths, step = np.diff(sets.indptr), 2048
+    lengths = np.diff(sets.indptr)
     kept = np.ones(len(lengths), dtype=bool)
-    for start in range(0, len(lengths), step):
-        shared = scipy.sparse.coo_array(sets[start : start + step] @ sets.T)
+    # As many at a time as share so many entries with all.
+    work = np.cumsum(sets @ sets.sum(axis=0))
+    starts = np.unique(np.searchsorted(work, np.arange(0, work[-1], SHARED_AT_ONCE)))
+    for start, end in pairwise([*starts, len(lengths)]):
+        check_time()
+        shared = scipy.sparse.coo_array(sets[start:end] @ sets.T)
         inside = shared.data == lengths[start + shared.row]
         kept[start + shared.row[inside & (lengths[shared.col] > shared.data)]] = False
     return scipy.sparse.csr_array(sets[np.flatnonzero(kept)])

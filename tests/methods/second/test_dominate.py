@@ -8,7 +8,7 @@ import scipy
 from scipy.optimize import linprog
 
 import panda_mdp as pm
-from panda_mdp.errors import InfeasibleError, MethodError
+from panda_mdp.errors import InfeasibleError, MethodError, TimeLimitError
 from panda_mdp.meaning.epsilon import least_epsilon
 from panda_mdp.methods.references import android_grid
 from panda_mdp.methods.second.dominate import measures_of
@@ -207,3 +207,13 @@ def test_the_least_epsilon_is_bracketed():
         assert below.details["dominates"]["bound"] > 1
     except InfeasibleError as error:
         assert error.value > error.limit == reference.loss
+
+
+def test_guesses_that_take_too_long_to_list_end_with_the_time_limit() -> None:
+    """Discs that hold a hundred of 600 records each: comparing their sets would take an hour."""
+    spots = np.random.default_rng(0).uniform(0, 0.02, size=(600, 2))
+    domain = pm.Domain.from_points(*spots.T)
+    outputs = np.arange(4)
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 1.0)
+    with pytest.raises(TimeLimitError, match="give more time"):
+        pm.dominate(problem, pm.exponential(problem), time_limit=0.5)

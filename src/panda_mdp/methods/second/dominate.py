@@ -29,6 +29,7 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.deadline import within
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.methods.certify import Budget, Report, certify
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
@@ -216,7 +217,8 @@ def dominate(
     """
     others = [references] if isinstance(references, Table) else list(references)
     check_references(problem, others)
-    measures = measures_of(problem, others, radii, districts, neighbours)
+    with within(time_limit):
+        measures = measures_of(problem, others, radii, districts, neighbours)
     return least_factor(problem, others, measures, Budget(gap, time_limit), progress)
 
 
