@@ -731,13 +731,24 @@ def next_version(parts: BallParts) -> BallParts:
         (less_proof, "not those of the table"),
         (more_proof, "not those of the table"),
         (another_ball, "other records"),
-        (next_version, "version 2"),
     ],
 )
 def test_rows_of_a_ball_that_are_not_right_are_not_used(server, client, change, why):
     plan = client.plan("ball")
-    server.faults = [tampered(server, change)]
+    # A centre that is drawn may have no records near it, and then there is nothing to change.
+    beside = plan.law.places[3] * plan.law.exponent
+    centre = (round(beside[0]), round(beside[1]))
+    rows = ball_rows(server, centre, change)
+    assert 1 < len(plan.law.ball(centre, plan.radius)) < plan.domain.size
     with pytest.raises(ProtocolError, match=why):
+        plan.check(centre, rows)
+    plan.check(centre, ball_rows(server, centre))
+
+
+def test_nothing_is_reported_from_rows_that_are_refused(server, client):
+    plan = client.plan("ball")
+    server.faults = [tampered(server, next_version)]
+    with pytest.raises(ProtocolError, match="version 2"):
         client.report(plan, plan.record(3))
     assert not server.reports
     client.report(plan, plan.record(3))
