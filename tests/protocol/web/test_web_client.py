@@ -68,7 +68,9 @@ def test_from_a_click_to_an_accepted_report(browser: Browser, site: Site) -> Non
         at.ready()
         page = at.page
         assert "token" not in page.url
-        assert "all 39,060 pairs" in page.inner_text("#check-audit")
+        expect(page.locator("#check-audit")).to_contain_text(
+            "all 39,060 pairs", use_inner_text=True
+        )
         box = page.locator("#canvas").bounding_box()
         assert box is not None
         page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.55)
@@ -82,12 +84,14 @@ def test_from_a_click_to_an_accepted_report(browser: Browser, site: Site) -> Non
         # exp(4 x 0.5) = 7.4, and exp(2) / (1 + exp(2)) = 0.88.
         assert "88 times in 100" in rows[1]
         assert "factor of 7.4" in rows[1]
-        assert "compared with all 279 others" in page.inner_text("#meaning-said")
-        assert not page.is_visible("#legend-drawn")
+        expect(page.locator("#meaning-said")).to_contain_text(
+            "compared with all 279 others", use_inner_text=True
+        )
+        expect(page.locator("#legend-drawn")).to_be_hidden()
         at.send()
         sent = page.inner_text("#action-said")
         assert re.search(r"Sent: (a place [\d.]+ k?m from yours|the very place)", sent)
-        assert page.is_visible("#legend-drawn")
+        expect(page.locator("#legend-drawn")).to_be_visible()
         assert at.complaints == []
     after = site.counts()
     assert after["reports"] == before + 1
@@ -157,9 +161,11 @@ def test_the_same_place_keeps_its_answer_and_pays_once(browser: Browser, site: S
         at.ready()
         at.pick(lat, lon)
         expect(at.page.locator("#action-said")).to_contain_text("reported in this period already")
-        assert "Epsilon 4 of 12" in at.page.inner_text("#budget-said")
-        assert not at.page.is_visible("#send")
-        assert not at.page.is_visible("#token-form")
+        expect(at.page.locator("#budget-said")).to_contain_text(
+            "Epsilon 4 of 12", use_inner_text=True
+        )
+        expect(at.page.locator("#send")).to_be_hidden()
+        expect(at.page.locator("#token-form")).to_be_hidden()
         assert site.counts()["reports"] == before + 1
         assert not any("pmt_" in kept for kept in kept_by(at))
 
@@ -174,15 +180,17 @@ def test_nothing_is_seen_before_it_was_sent(browser: Browser, site: Site) -> Non
         at.page.click("#send")
         expect(at.page.locator("#action-said")).to_contain_text("One report is drawn and waits")
         # Drawn, charged, and shown nowhere: no pin, no words, nothing in clear.
-        assert not at.page.is_visible("#legend-drawn")
+        expect(at.page.locator("#legend-drawn")).to_be_hidden()
         assert "from yours" not in at.page.inner_text("#action")
-        assert "Epsilon 4 of 12" in at.page.inner_text("#budget-said")
+        expect(at.page.locator("#budget-said")).to_contain_text(
+            "Epsilon 4 of 12", use_inner_text=True
+        )
         waiting = "".join(kept_by(at))
         assert '"output"' not in waiting
         at.page.unroute("**/reports")
         at.page.click("#retry")
         at.page.wait_for_selector('#action-said[data-state="good"]')
-        assert at.page.is_visible("#legend-drawn")
+        expect(at.page.locator("#legend-drawn")).to_be_visible()
         # The box is empty again.
         assert '"state":"waiting"' not in "".join(kept_by(at))
     assert site.counts()["reports"] == before + 1
@@ -206,7 +214,9 @@ def test_a_place_by_its_name(browser: Browser, site: Site) -> None:
         expect(at.page.locator("#search-results button")).to_have_text(["Torre Nicolò"])
         at.page.press("#search", "Enter")
         at.page.wait_for_selector("#spread:visible")
-        assert "near Torre Nicolò" in at.page.inner_text("#place-said")
+        expect(at.page.locator("#place-said")).to_contain_text(
+            "near Torre Nicolò", use_inner_text=True
+        )
         at.page.fill("#search", "nowhere")
         expect(at.page.locator("#search-said")).to_contain_text("No street or landmark")
         # Neither the search nor the place asked anybody for anything.
@@ -219,11 +229,13 @@ def test_the_own_position_is_used_when_asked_for(browser: Browser, site: Site) -
     with visit(browser, site.url, geolocation=here, permissions=["geolocation"]) as at:
         at.ready()
         asked = len(at.asked)
-        assert not at.page.is_visible("#spread")
+        expect(at.page.locator("#spread")).to_be_hidden()
         at.page.click("#here")
         at.page.wait_for_selector("#spread:visible")
-        assert f"{lat:.5f}, {lon:.5f}" in at.page.inner_text("#place-said")
-        assert "25 m" in at.page.inner_text("#here-said")
+        expect(at.page.locator("#place-said")).to_contain_text(
+            f"{lat:.5f}, {lon:.5f}", use_inner_text=True
+        )
+        expect(at.page.locator("#here-said")).to_contain_text("25 m", use_inner_text=True)
         assert at.asked[asked:] == []
     with visit(browser, site.url) as at:
         at.ready()
@@ -237,11 +249,15 @@ def test_in_italian(browser: Browser, site: Site) -> None:
         assert at.page.get_attribute("html", "lang") == "it"
         at.pick(*place(site, not_an_output(site, 120)))
         at.page.wait_for_selector("#send:not([disabled])")
-        assert "confrontato con tutti" in at.page.inner_text("#meaning-said")
+        expect(at.page.locator("#meaning-said")).to_contain_text(
+            "confrontato con tutti", use_inner_text=True
+        )
         at.page.select_option("#language", "en")
         assert at.page.get_attribute("html", "lang") == "en"
         expect(at.page.locator("#meaning-said")).to_contain_text("compared with all 279 others")
-        assert at.page.inner_text("#send") == "Draw a place and send it"
+        expect(at.page.locator("#send")).to_have_text(
+            "Draw a place and send it", use_inner_text=True
+        )
         at.page.select_option("#language", "it")
         at.send()
         assert at.page.inner_text("#action-said").startswith("Inviato")
@@ -306,14 +322,18 @@ def test_a_limit_refuses_until_it_is_raised(browser: Browser, site: Site) -> Non
             at.send()
         at.pick(*place(site, not_an_output(site, 200)))
         at.page.wait_for_selector('#action-said[data-state="bad"]')
-        assert "epsilon 8 of 8 is spent" in at.page.inner_text("#action-said")
+        expect(at.page.locator("#action-said")).to_contain_text(
+            "epsilon 8 of 8 is spent", use_inner_text=True
+        )
         assert at.page.is_disabled("#send")
         limit("16")
         at.send()
         # Beyond the signed quota nothing is drawn, whatever the limit is.
         at.pick(*place(site, not_an_output(site, 260)))
         at.page.wait_for_selector('#action-said[data-state="bad"]')
-        assert "takes 3 reports" in at.page.inner_text("#action-said")
+        expect(at.page.locator("#action-said")).to_contain_text(
+            "takes 3 reports", use_inner_text=True
+        )
         assert at.page.is_disabled("#send")
 
 
@@ -349,10 +369,12 @@ def test_a_place_beyond_the_map_is_the_nearest_point_of_its_area(
         at.page.fill("#numbers", "95, 12")
         at.page.press("#numbers", "Enter")
         at.page.wait_for_selector('#action-said[data-state="bad"]')
-        assert "not a latitude" in at.page.inner_text("#action-said")
+        expect(at.page.locator("#action-said")).to_contain_text(
+            "not a latitude", use_inner_text=True
+        )
         at.page.fill("#numbers", "here")
         at.page.press("#numbers", "Enter")
-        assert "Two numbers" in at.page.inner_text("#numbers-said")
+        expect(at.page.locator("#numbers-said")).to_contain_text("Two numbers", use_inner_text=True)
         assert at.page.is_disabled("#send")
         places = site.table.problem.domain
         lat, lon = Area.around(places.lat, places.lon).clamp(48.85, 2.35)
@@ -372,7 +394,7 @@ def test_offline_once_loaded(browser: Browser, site: Site) -> None:
         try:
             at.page.reload()
             at.ready()
-            assert at.page.is_visible("#net")
+            expect(at.page.locator("#net")).to_be_visible()
             at.pick(*place(site, not_an_output(site, 90)))
             at.page.fill("#token", site.token())
             at.page.click("#send:not([disabled])")
@@ -431,7 +453,7 @@ def test_a_list_instead_of_the_map(browser: Browser, site: Site) -> None:
         assert listed == list(range(site.table.problem.domain.size))
         at.page.click("#list-pick")
         at.page.wait_for_selector("#send:not([disabled])")
-        assert "0 m away" in at.page.inner_text("#place-said")
+        expect(at.page.locator("#place-said")).to_contain_text("0 m away", use_inner_text=True)
 
 
 def test_on_a_phone(browser: Browser, site: Site) -> None:
@@ -461,15 +483,17 @@ def test_on_a_phone(browser: Browser, site: Site) -> None:
         asks(0)
         at.page.click("#next")
         asks(1)
-        assert at.page.inner_text("#step-title") == "What would it tell?"
+        expect(at.page.locator("#step-title")).to_have_text(
+            "What would it tell?", use_inner_text=True
+        )
         at.page.click("#next")
         at.page.wait_for_selector("#send:not([disabled])")
         asks(2)
         at.send(site.token())
-        assert at.page.inner_text("#step-title") == "It was reported"
+        expect(at.page.locator("#step-title")).to_have_text("It was reported", use_inner_text=True)
         assert at.page.text_content("#spread-title") == "What was reported"
-        assert at.page.is_visible("#canvas")
-        assert not at.page.is_visible("#token")
+        expect(at.page.locator("#canvas")).to_be_visible()
+        expect(at.page.locator("#token")).to_be_hidden()
         small = at.page.evaluate(
             """[...document.querySelectorAll("button")]
               .filter((b) => b.offsetParent && Math.min(b.offsetWidth, b.offsetHeight) < 36)
@@ -494,7 +518,7 @@ def test_a_pinch_zooms_and_picks_nothing(browser: Browser, site: Site) -> None:
             touch("touchMove", (160 - 8 * step, 200), (200 + 8 * step, 200))
         touch("touchEnd")
         until_drawn_anew(at.page.locator("#canvas"), before)
-        assert not at.page.is_visible("#spread")
+        expect(at.page.locator("#spread")).to_be_hidden()
 
 
 def test_another_key_is_refused_loudly(browser: Browser, site: Site) -> None:
@@ -531,7 +555,9 @@ def test_a_replaced_table_is_used_only_after_a_yes(browser: Browser, site: Site)
         at.ready()
         at.pick(*place(site, 33))
         expect(at.page.locator("#meaning-said")).to_contain_text("compared with all")
-        assert "replaced since your last visit" in at.page.inner_text("#alarm")
+        expect(at.page.locator("#alarm")).to_contain_text(
+            "replaced since your last visit", use_inner_text=True
+        )
         assert at.page.is_disabled("#send")
         at.page.click("#alarm button")
         at.send(site.token())
@@ -616,13 +642,15 @@ def test_a_signed_table_that_is_not_private_is_refused(browser: Browser, site: S
     page.goto(site.url)
     # Signed for this visitor alone: the log that everybody sees does not have it.
     page.wait_for_selector("#alarm:visible")
-    assert "not in the public log" in page.inner_text("#alarm")
+    expect(page.locator("#alarm")).to_contain_text("not in the public log", use_inner_text=True)
     page.route("**/v1/log", lambda route: route.fulfill(json=log))
     page.reload()
     page.wait_for_selector('#check-signature[data-state="good"]')
     page.wait_for_selector('#check-audit[data-state="bad"]')
-    assert "not as private as it says" in page.inner_text("#check-audit")
-    assert "This table is refused" in page.inner_text("#alarm")
+    expect(page.locator("#check-audit")).to_contain_text(
+        "not as private as it says", use_inner_text=True
+    )
+    expect(page.locator("#alarm")).to_contain_text("This table is refused", use_inner_text=True)
     lat, lon = place(site, 33)
     page.evaluate("document.getElementById('by-list').open = true")
     page.fill("#numbers", f"{lat}, {lon}")

@@ -145,12 +145,16 @@ def test_both_phases_in_the_page_and_one_report_on_the_wire(
         assert "all 780 pairs" in said and "0.01 is promised" in said
         at.pick(float(domain.lat[3]), float(domain.lon[3]))
         expect(at.page.locator("#meaning-said")).to_contain_text("with probability")
-        assert "Only the report is sent" in at.page.inner_text("#how-said")
+        expect(at.page.locator("#how-said")).to_contain_text(
+            "Only the report is sent", use_inner_text=True
+        )
         itself = at.page.inner_text("#half")
         assert re.search(r"\d k?m", itself)
         at.send()
         assert violations(at.page) == []
-        assert "Delta 0.01 of 0.01" in at.page.inner_text("#budget-said")
+        expect(at.page.locator("#budget-said")).to_contain_text(
+            "Delta 0.01 of 0.01", use_inner_text=True
+        )
         assert at.complaints == []
     (sent,) = posted(site)
     body = body_of(sent)
@@ -166,8 +170,10 @@ def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, sit
     with visit(browser, f"{site.url}/#deployment=ball&token={site.token()}") as at:
         assert "first draw holds by proof at every place" in opened(at)
         at.pick(*site.place(11))
-        assert not at.page.is_visible("#chart")
-        assert "after the first of two draws" in at.page.inner_text("#spread-said")
+        expect(at.page.locator("#chart")).to_be_hidden()
+        expect(at.page.locator("#spread-said")).to_contain_text(
+            "after the first of two draws", use_inner_text=True
+        )
         at.send()
         assert violations(at.page) == []
         assert at.complaints == []
@@ -258,10 +264,14 @@ def test_any_point_is_drawn_at_and_every_report_pays(browser: Browser, site: Sit
         assert re.search(r"every point of all \d+ triangles", opened(at))
         for spent in (2, 4):
             at.pick(41.90031, 12.49213)
-            assert "not moved to a known place" in at.page.inner_text("#place-said")
-            assert not at.page.is_visible("#snap-said")
+            expect(at.page.locator("#place-said")).to_contain_text(
+                "not moved to a known place", use_inner_text=True
+            )
+            expect(at.page.locator("#snap-said")).to_be_hidden()
             at.send()
-            assert f"Epsilon {spent} of 6" in at.page.inner_text("#budget-said")
+            expect(at.page.locator("#budget-said")).to_contain_text(
+                f"Epsilon {spent} of 6", use_inner_text=True
+            )
         at.page.fill("#numbers", "41.95, 12.6")
         at.page.press("#numbers", "Enter")
         # Outside, the nearest point of the area stands for the place.
