@@ -14,7 +14,6 @@ from panda_mdp.loss import distance_loss
 from panda_mdp.meaning.attack import attack
 from panda_mdp.meaning.epsilon import choose_epsilon
 from panda_mdp.meaning.explain import explain
-from panda_mdp.meaning.fences import Fences
 from panda_mdp.methods.adjust import remap, repair
 from panda_mdp.methods.benders import benders
 from panda_mdp.methods.closed_forms import (
@@ -23,7 +22,7 @@ from panda_mdp.methods.closed_forms import (
     permute_and_flip,
     tight_constraints,
 )
-from panda_mdp.methods.coarse import coarse
+from panda_mdp.methods.coarse import Fences, coarse
 from panda_mdp.methods.constopt import constopt
 from panda_mdp.methods.everywhere import optimal_everywhere
 from panda_mdp.methods.optimal.lp import solve_lp

@@ -10,7 +10,6 @@ from helpers import KINDS, displacement_problem, random_domain
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, ProblemError
-from panda_mdp.meaning.attack import joint
 
 
 def brute_force(table, prior, score):
@@ -70,7 +69,7 @@ def test_guesses_are_taken_from_all_blocks_of_records():
     assert len(list(domain.blocks())) == 2
     table = pm.exponential(displacement_problem(domain, range(0, 2_100, 50), 8.0))
     found = pm.attack(table, radii=[1.0])
-    apart, both = domain.distances(), joint(table.problem.prior, table.matrix)
+    apart, both = domain.distances(), table.problem.prior[:, None] * table.matrix
     cost = apart @ both
     named = cost.argmin(axis=0)
     assert (named >= 1_997).any()
@@ -138,3 +137,30 @@ def test_a_guess_between_records_finds_what_no_record_finds():
     table = pm.Mechanism.from_matrix(displacement_problem(domain, [0], 1.0), [[1.0], [1.0]])
     assert pm.attack(table, radii=[1.0]).located[1.0] == pytest.approx(1.0)
     assert pm.attack(table, radii=[0.9]).located[0.9] == pytest.approx(0.5)
+
+
+def test_given_guesses_are_all_that_is_tried():
+    """By brute force over the guesses of each output; who may point anywhere does no worse."""
+    domain = random_domain("haversine", 7, seed=6)
+    table = pm.exponential(displacement_problem(domain, [0, 3, 6], 1.0))
+    rng = np.random.default_rng(0)
+    for guesses in (
+        pm.Outputs.of([1, 4], domain),
+        pm.Outputs.at(rng.choice(domain.lat, 5) + 0.001, rng.choice(domain.lon, 5)),
+    ):
+        apart = guesses.distances(domain)
+        # On its circle a record is within the radius.
+        radius = float(np.median(apart))
+        seen = pm.attack(table, radii=(radius,), guesses=guesses)
+        both = table.problem.prior[:, None] * table.matrix
+        named = [[(both[:, y] * apart[:, g]).sum() for g in range(len(guesses))] for y in range(3)]
+        held = [
+            [both[apart[:, g] <= radius, y].sum() for g in range(len(guesses))] for y in range(3)
+        ]
+        assert seen.error == pytest.approx(sum(map(min, named)))
+        assert seen.located[radius] == pytest.approx(sum(map(max, held)))
+        assert float(table.problem.prior @ seen.error_by_record) == pytest.approx(seen.error)
+        free = pm.attack(table, radii=(radius,))
+        assert free.error <= seen.error and free.located[radius] >= seen.located[radius]
+    with pytest.raises(ProblemError, match="no distance"):
+        pm.attack(table, guesses=pm.Outputs.labels(["here"]))

@@ -47,13 +47,16 @@ def test_the_famous_sentence_holds_for_every_pair(table):
 
 def test_spread_is_that_of_the_row(table):
     domain, record = table.problem.domain, 4
-    explanation = pm.explain(table, record)
-    apart = domain.distances([record], table.problem.outputs)[0]
-    assert explanation.spread.expected == pytest.approx(float(apart @ table.matrix[record]))
-    inside = table.matrix[record][apart <= explanation.spread.half].sum()
-    before = table.matrix[record][apart < explanation.spread.half].sum()
-    assert before < 0.5 <= inside + 1e-12
-    assert f"reported {words.guess_words(table.matrix[record, 2])}" in explanation.text
+    text = pm.explain(table, record).text
+    row, apart = table.matrix[record], domain.distances([record], table.problem.outputs)[0]
+    said = words.distance_words
+    half, most = (
+        next(d for d in sorted(apart) if row[apart <= d].sum() >= share) for share in (0.5, 0.9)
+    )
+    where = f"lie {said(float(apart @ row))} from it on average: half within {said(half)}, nine in"
+    assert f"{where} ten within {said(most)}." in text
+    assert f"reported {words.guess_words(row[2])}" in text
+    assert f"likeliest report is drawn {words.guess_words(row.max())}" in text
 
 
 def test_nothing_of_a_record_is_in_the_repr_or_an_error(table):
@@ -67,10 +70,11 @@ def test_html_is_well_formed_and_say_the_same(table):
     explanation = pm.explain(table)
     page = ET.fromstring(explanation.html)  # noqa: S314 (our own)
     text = " ".join(page.itertext())
-    for step in explanation.steps:
-        assert words.guess_words(step.guess) in text
+    guesses = [words.guess_between_two(5.0 * km) for km in (0.05, 0.1, 0.2, 0.5, 1.0)]
+    for guess in guesses:
+        assert words.guess_words(guess) in text
     bars = [float(meter.attrib["value"]) for meter in page.iter("meter")]
-    assert bars == pytest.approx([step.guess for step in explanation.steps], abs=1e-4)
+    assert bars == pytest.approx(guesses, abs=1e-4)
     assert explanation._repr_html_() == explanation.html
 
 

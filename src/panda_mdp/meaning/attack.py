@@ -6,7 +6,9 @@ knows p and z and guesses any place, record or not. Names and definitions follow
 information flow (Alvim, Chatzikokolakis, McIver, Morgan, Palamidessi and Smith, The Science of
 Quantitative Information Flow, Springer 2020) and, for locations, Shokri et al. (S&P 2011).
 
-Entropies are in bits. `prior` has shape (K,), `matrix` (K, m).
+A gain g of guesses w has the g-vulnerability sum_y max_w sum_x p_x z_xy g_wx (Alvim et al., CSF
+2012): the identity is Bayes vulnerability (Smith, FoSSaCS 2009), 1 within r of a place the chance
+of being located, minus a distance the inference error. Entropies and leakages are in bits.
 """
 
 from __future__ import annotations
@@ -16,93 +18,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.text import Facts
-from panda_mdp.errors import InvalidInputError, MethodError
+from panda_mdp.errors import MethodError
+from panda_mdp.outputs import Outputs
 from panda_mdp.panda.panda_table import Seen
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.guesses import best_guesses, best_records, guess_distances, held_sets
+from panda_mdp.space.guesses import (
+    CLOSED,
+    best_guesses,
+    best_records,
+    guess_distances,
+    held_sets,
+)
 from panda_mdp.table.mechanism import Table
 
 RADII_KM = (0.1, 0.2, 0.5, 1.0)
-
-
-def joint(prior: FloatArray, matrix: FloatArray) -> FloatArray:
-    """p_x z_xy, the probability of record and output together, (K, m)."""
-    if prior.ndim != 1 or matrix.ndim != 2 or len(prior) != len(matrix):
-        raise InvalidInputError(
-            f"prior has shape {prior.shape} and the channel {matrix.shape}; give (K,) and (K, m)"
-        )
-    if not (prior >= 0).all():
-        raise InvalidInputError("the prior has an entry that is negative or no number")
-    return np.asarray(prior[:, None] * matrix)
-
-
-def posterior(prior: FloatArray, matrix: FloatArray) -> FloatArray:
-    """What the attacker believes after each output: column y is p(x | y), (K, m).
-
-    The column of an output that is never seen is 0.
-
-    >>> posterior(np.array([0.5, 0.5]), np.array([[0.75, 0.25], [0.25, 0.75]])).tolist()
-    [[0.75, 0.25], [0.25, 0.75]]
-    """
-    both = joint(prior, matrix)
-    seen = both.sum(axis=0)
-    return np.asarray(both / np.where(seen > 0, seen, 1.0))
-
-
-def bayes_vulnerability(prior: FloatArray, matrix: FloatArray) -> float:
-    """sum_y max_x p_x z_xy: how often the best single guess of the record is right (Smith 2009)."""
-    return float(joint(prior, matrix).max(axis=0).sum())
-
-
-def g_vulnerability(gain: FloatArray, prior: FloatArray, matrix: FloatArray) -> float:
-    """sum_y max_w sum_x p_x z_xy g_wx for gains g, (guesses, K) (Alvim et al., CSF 2012).
-
-    The identity as gain is Bayes vulnerability; g_wx = 1 where w lies within r of x is the
-    probability of being located within r; minus a distance is minus the inference error, how far
-    off the Bayesian attacker's best guess is (Shokri et al., S&P 2011).
-
-    >>> fair, channel = np.array([0.5, 0.5]), np.array([[0.75, 0.25], [0.25, 0.75]])
-    >>> g_vulnerability(np.eye(2), fair, channel)
-    0.75
-    """
-    return float((gain @ joint(prior, matrix)).max(axis=0).sum())
-
-
-def min_entropy_leakage(prior: FloatArray, matrix: FloatArray) -> float:
-    """log2 of posterior over prior Bayes vulnerability, in bits (Smith, FoSSaCS 2009)."""
-    return float(np.log2(bayes_vulnerability(prior, matrix) / prior.max()))
-
-
-def entropy(distribution: FloatArray) -> float:
-    """Shannon entropy in bits.
-
-    >>> entropy(np.array([0.5, 0.25, 0.25, 0.0]))
-    1.5
-    """
-    positive = distribution[distribution > 0]
-    return float(-(positive @ np.log2(positive)))
-
-
-def shannon_leakage(prior: FloatArray, matrix: FloatArray) -> float:
-    """Mutual information I(X; Y) in bits, as a sum of terms without cancellation between entropies.
-
-    sum_xy p_x z_xy log2(z_xy / q_y), q the distribution of outputs.
-    """
-    both = joint(prior, matrix)
-    ratio = np.divide(matrix, prior @ matrix, out=np.ones_like(matrix), where=both > 0)
-    return float(np.einsum("xy,xy->", both, np.log2(ratio)))
-
-
-def multiplicative_capacity(matrix: FloatArray) -> float:
-    """sum_y max_x z_xy: by which factor, at most over all priors and all non-negative gains, an
-    attacker's success grows (the miracle theorem; attained at the uniform prior for Bayes
-    vulnerability; Braun, Chatzikokolakis and Palamidessi 2009, Alvim et al. 2012)."""
-    return float(matrix.max(axis=0).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +82,9 @@ class Attack(RebuiltOnCopy):
     prior_entropy: float
     """Bits."""
     capacity: float
-    """By which factor a report helps any attacker with any prior, at most."""
+    """sum_y max_x z_xy: by which factor a report helps any attacker with any prior and any gain, at
+    most (the miracle theorem; attained by Bayes vulnerability at the uniform prior; Braun,
+    Chatzikokolakis and Palamidessi 2009)."""
 
     def __repr__(self) -> str:
         return (
@@ -193,12 +130,14 @@ def attack(
     prior: Prior | npt.ArrayLike | None = None,
     *,
     radii: Sequence[float] | None = None,
+    guesses: Outputs | None = None,
 ) -> Attack:
     """What the best attacker gains from one report of `mechanism`, exactly.
 
     The attacker knows the table and `prior` (the problem's own where None: the table may have been
     optimised for one prior and be attacked with another). The place that is guessed need not be a
-    record (`panda_mdp.space.guesses`); in metrics without places between records it is one.
+    record (`panda_mdp.space.guesses`); in metrics without places between records it is one. Where
+    `guesses` are given it is one of these, such as the cells of a grid: who is free does no worse.
     Distances are the domain's. `radii` are in its unit; by default 100 m to 1 km, or a tenth of
     the diameter where the unit is not km. Works on any table, one without a guarantee included,
     and on what a server sees of both phases of PAnDA, anchors and report together
@@ -219,11 +158,18 @@ def attack(
     domain, matrix = problem.domain, mechanism.matrix
     weights, source = checked_prior(problem, prior)
     within = _radii(domain, radii)
-    both = joint(weights, matrix)
+    both = weights[:, None] * matrix
+    seen, likeliest = both.sum(axis=0), both.max(axis=0)
     # The prior is one more column.
     columns = np.column_stack([both, weights])
-    guesses, off = best_guesses(domain, columns)
-    near = {radius: _within(domain, columns, radius) for radius in within}
+    apart = None if guesses is None else guesses.distances(domain).T
+    if apart is None:
+        found, off = best_guesses(domain, columns)
+        far = guess_distances(domain, found[:-1])
+    else:
+        costs = apart @ columns
+        off, far = costs.min(axis=0), apart[costs[:, :-1].argmin(axis=0)]
+    near = {radius: _within(domain, columns, radius, apart) for radius in within}
     guess = both.argmax(axis=0)
     hits = np.zeros(problem.size)
     np.add.at(hits, guess, matrix[guess, np.arange(matrix.shape[1])])
@@ -232,14 +178,12 @@ def attack(
         unit=domain.unit,
         prior_source=source,
         restricted=tuple(radius for radius in within if near[radius][2]),
-        vulnerability=bayes_vulnerability(weights, matrix),
+        vulnerability=float(likeliest.sum()),
         prior_vulnerability=float(weights.max()),
-        worst_posterior=float(posterior(weights, matrix).max()),
+        worst_posterior=float((likeliest / np.where(seen > 0, seen, 1.0)).max()),
         error=float(off[:-1].sum()),
         prior_error=float(off[-1]),
-        error_by_record=frozen(
-            np.einsum("yx,xy->x", guess_distances(domain, guesses[:-1]), matrix)
-        ),
+        error_by_record=frozen(np.einsum("yx,xy->x", far, matrix)),
         hit_by_record=frozen(hits),
         located={radius: float(share[:-1].sum()) for radius, (share, *_) in near.items()},
         prior_located={radius: float(share[-1]) for radius, (share, *_) in near.items()},
@@ -247,18 +191,28 @@ def attack(
             radius: frozen(np.einsum("yx,xy->x", inside[:-1], matrix))
             for radius, (_, inside, _) in near.items()
         },
-        min_entropy_leakage=min_entropy_leakage(weights, matrix),
-        shannon_leakage=shannon_leakage(weights, matrix),
-        prior_entropy=entropy(weights),
-        capacity=multiplicative_capacity(matrix),
+        min_entropy_leakage=float(np.log2(likeliest.sum() / weights.max())),
+        # Term by term: a difference of entropies would cancel.
+        shannon_leakage=_bits(scipy.special.rel_entr(both, weights[:, None] * seen)),
+        prior_entropy=_bits(scipy.special.entr(weights)),
+        capacity=float(matrix.max(axis=0).sum()),
     )
 
 
+def _bits(nats: FloatArray) -> float:
+    return float(nats.sum() / np.log(2))
+
+
 def _within(
-    domain: Domain, columns: FloatArray, radius: float
+    domain: Domain, columns: FloatArray, radius: float, apart: FloatArray | None
 ) -> tuple[FloatArray, BoolArray, bool]:
     """Of the guesses that hold most of each column of weights within a radius: how much, which
-    records, (columns, K), and whether only records were tried."""
+    records, (columns, K), and whether only records were tried; guesses that are `apart`, (n, K),
+    from the records, or any."""
+    if apart is not None:
+        inside = apart <= radius * CLOSED
+        gained = inside.astype(np.float64) @ columns
+        return gained.max(axis=0), inside[gained.argmax(axis=0)], False
     held = held_sets(domain, radius)
     if held is None:
         least, best = best_records(domain, columns, (radius,))

@@ -32,7 +32,7 @@ from panda_mdp.methods.second.dominate import (
     least_factor,
     measures_of,
 )
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism, Table
 
 GAP = 0.02
@@ -326,7 +326,6 @@ def _check(
             f"{len(stated)} wishes are stated; give one of within and odds, loss, or error"
         )
     for name, value in stated.items():
-        if not 0 < value < np.inf:
-            raise MethodError(f"{name} is {value!r}; it must be positive and finite")
-    if odds is not None and not 1 < odds < np.inf:
-        raise MethodError(f"odds is {odds!r}; it must be above 1, such as 4 for 4 to 1")
+        check_number(value, name, "positive and finite")
+    rule = "above 1, such as 4 for 4 to 1"
+    check_number(odds, "odds", rule, least=np.nextafter(1.0, 2.0))

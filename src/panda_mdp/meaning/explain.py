@@ -37,29 +37,6 @@ Words = Callable[[float], str]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """What epsilon means at one distance."""
-
-    distance: float
-    factor: float
-    """By how much, at most, one report multiplies the odds between two records this far off."""
-    guess: float
-    """How often, at most, a guess between two such records that were equally likely is right."""
-
-
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """Where the reports of a record lie (of all records, weighed by the prior, where none is)."""
-
-    expected: float
-    half: float
-    most: float
-    """Half, and nine tenths, of the reports lie within this distance."""
-    top: float
-    """Probability of the likeliest report."""
-
-
-@dataclass(frozen=True, eq=False)
 class Explanation:
     """Plain language about a table: `text`, and `html` with bars.
 
@@ -68,15 +45,12 @@ class Explanation:
 
     text: str
     html: str
-    steps: tuple[Step, ...]
-    spread: Spread
-    attack: Attack
-    personal: bool
-    """Whether it speaks of one record, and so must be treated like the record itself."""
+    about: str
+    """The table's method; that it speaks of one record, and so must be treated like the record
+    itself, where it does."""
 
     def __repr__(self) -> str:
-        about = "one record, <hidden>" if self.personal else self.attack.method
-        return f"Explanation({about})"
+        return f"Explanation({self.about})"
 
     def __str__(self) -> str:
         return self.text
@@ -106,22 +80,18 @@ def explain(
     result = attack(mechanism)
     known = domain.unit == "km"
     distances = DISTANCES_KM if known else [domain.diameter * share for share in SHARES]
-    steps = tuple(
-        Step(d, float(np.exp(min(epsilon * d, 700.0))), guess_between_two(epsilon * d))
-        for d in distances
-    )
-    spread = _spread(mechanism, row)
+    guesses = [guess_between_two(epsilon * distance) for distance in distances]
     far = partial(distance_words, unit=domain.unit)
     noun = noun_of(domain)
     listed = [
-        f"  {far(step.distance)}: right at most {guess_words(step.guess)} "
-        f"(odds change by at most {factor_words(step.factor)})"
-        for step in steps
+        f"  {far(distance)}: right at most {guess_words(guess)} "
+        f"(odds change by at most {factor_words(np.exp(min(epsilon * distance, 700.0)))})"
+        for distance, guess in zip(distances, guesses, strict=True)
     ]
     once, often = (guess_between_two(k * epsilon * distances[1]) for k in (1, REPORTS))
     sections = [
         [*_guarantee(mechanism, noun), *listed],
-        [*_reports(mechanism, spread, row, far, noun), *word_lines(mechanism, row)],
+        [*_reports(mechanism, row, far, noun), *word_lines(mechanism, row)],
         [*_attacker(result, row, far, noun), *_beside(mechanism, result, row, against)],
         [
             f"Every further report adds up: of two that are {far(distances[1])} from each other "
@@ -138,10 +108,11 @@ def explain(
             "epsilon (d + 2 limit)."
         )
     text = "\n\n".join("\n".join(lines) for lines in sections) + "\n"
-    return Explanation(text, _html(sections, steps), steps, spread, result, row is not None)
+    about = mechanism.method if row is None else "one record, <hidden>"
+    return Explanation(text, _html(sections, guesses), about)
 
 
-def _spread(table: Table, row: int | None) -> Spread:
+def _reports(table: Table, row: int | None, far: Words, noun: str) -> list[str]:
     problem, matrix = table.problem, table.matrix
     distance = problem.domain.distances(None if row is None else [row], problem.outputs).ravel()
     shares = (problem.prior[:, None] * matrix).ravel() if row is None else matrix[row]
@@ -149,7 +120,23 @@ def _spread(table: Table, row: int | None) -> Spread:
     reached = np.cumsum(shares[order])
     at = np.searchsorted(reached, np.array([0.5, 0.9]) * reached[-1])
     half, most = distance[order][np.minimum(at, len(order) - 1)].tolist()
-    return Spread(float(distance @ shares), half, most, float(shares.max()))
+    lines = [
+        f"Reports of {'a' if row is None else 'your'} {noun} lie {far(float(distance @ shares))} "
+        f"from it on average: half within {far(half)}, nine in ten within {far(most)}."
+    ]
+    if row is not None:
+        share = float(shares[problem.outputs == row].sum())
+        return [
+            *lines,
+            f"The likeliest report is drawn {guess_words(float(shares.max()))}.",
+            f"Your {noun} itself is reported {guess_words(share)}.",
+        ]
+    bound = ""
+    if table.bound is not None:
+        least = f"no table of this epsilon has less than {table.bound.value:.4g}"
+        bound = f"; {least} ({table.bound.words})"
+    loss = amount(f"{table.loss:.4g}", problem.loss_unit)
+    return [*lines, f"Expected loss {loss}{bound}."]
 
 
 def _guarantee(table: Table, noun: str) -> list[str]:
@@ -164,26 +151,6 @@ def _guarantee(table: Table, noun: str) -> list[str]:
             f"below do not hold for it (audited: {table.audit.epsilon:.4g} {unit})."
         )
     return [head, f"Somebody who thinks two {noun}s this far from each other equally likely is"]
-
-
-def _reports(table: Table, where: Spread, row: int | None, far: Words, noun: str) -> list[str]:
-    lines = [
-        f"Reports of {'a' if row is None else 'your'} {noun} lie {far(where.expected)} from it on "
-        f"average: half within {far(where.half)}, nine in ten within {far(where.most)}."
-    ]
-    if row is not None:
-        share = float(table.matrix[row, table.problem.outputs == row].sum())
-        return [
-            *lines,
-            f"The likeliest report is drawn {guess_words(where.top)}.",
-            f"Your {noun} itself is reported {guess_words(share)}.",
-        ]
-    bound = ""
-    if table.bound is not None:
-        least = f"no table of this epsilon has less than {table.bound.value:.4g}"
-        bound = f"; {least} ({table.bound.words})"
-    loss = amount(f"{table.loss:.4g}", table.problem.loss_unit)
-    return [*lines, f"Expected loss {loss}{bound}."]
 
 
 def _attacker(result: Attack, row: int | None, far: Words, noun: str) -> list[str]:
@@ -229,7 +196,7 @@ def _beside(table: Table, seen: Attack, row: int | None, against: Table | None) 
     ]
 
 
-def _html(sections: Sequence[Sequence[str]], steps: Sequence[Step]) -> str:
+def _html(sections: Sequence[Sequence[str]], guesses: Sequence[float]) -> str:
     """Paragraphs; what is listed has a bar from 50, who knows nothing, to 100, who knows."""
     parts = []
     for lines in sections:
@@ -237,7 +204,7 @@ def _html(sections: Sequence[Sequence[str]], steps: Sequence[Step]) -> str:
         parts.append(f"<p>{html.escape(words)}</p>")
         items = [html.escape(line.strip()) for line in lines if line.startswith("  ")]
         parts += [
-            f'<div><meter min="0.5" max="1" value="{step.guess:.4f}"></meter> {item}</div>'
-            for step, item in zip(steps, items, strict=False)
+            f'<div><meter min="0.5" max="1" value="{guess:.4f}"></meter> {item}</div>'
+            for guess, item in zip(guesses, items, strict=False)
         ]
     return f'<div class="panda-mdp-explanation">{"".join(parts)}</div>'

@@ -1,24 +1,175 @@
-"""The LP over the cells of a grid in place of the records (LP+CA)."""
+"""Records that share one row: public fences, and the LP over the cells of a grid (LP+CA).
+
+A fence that is drawn round one person's home gives the home away by its shape: where reports stop,
+or stop to vary, is a circle, and its middle is the home. Here fences are drawn once for everybody
+(districts, cells of a public grid) before anybody's record is known. Distances within a zone become
+0 and all others what is left of them,
+
+    d_F(x, x') = the shortest way from x to x' where steps within a zone are free,
+
+so a table that is epsilon-mDP for d_F is so for d as well (d_F <= d), and besides that all rows of
+a zone are the same integers. Between a zone and the rest the guarantee is that of any other table.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Stages
-from panda_mdp.base.text import Facts
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.errors import DomainError
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.outputs import Outputs
+from panda_mdp.prior import square_cells
 from panda_mdp.problem import Problem, check_number, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table
 from panda_mdp.table.release import release
+
+LARGEST = 4_000
+"""Zones and records outside of them up to which all shortest ways are computed."""
+SHORTER = 1e-12
+"""Relative: sums along a way round up, and d_F must not exceed d."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fences(RebuiltOnCopy):
+    """Zones of a domain, the same for everybody: (K,) numbers, -1 for a record outside of all.
+
+    >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0], [5.0]])
+    >>> fences = Fences(domain, [0, 0, 0, -1])
+    >>> fences.quotient.distances().tolist()[0][1].__round__(6)
+    3.0
+    >>> problem = Problem(domain, [0, 1, 2, 3], domain.distances(), epsilon=1.0)
+    >>> from panda_mdp import optimal
+    >>> table = fences.unfold(optimal(fences.fold(problem)), problem)
+    >>> table.audit.holds, bool((table.weights[0] == table.weights[2]).all())
+    (True, True)
+    """
+
+    domain: Domain
+    zones: IntArray
+    group: IntArray = field(init=False)
+    """The record of `quotient` that stands for each record: its zone, or itself, (K,)."""
+    quotient: Domain = field(init=False)
+    """The zones and the records outside of them under d_F."""
+
+    def __post_init__(self) -> None:
+        zones = np.asarray(self.zones)
+        if zones.shape != (self.domain.size,) or zones.dtype.kind not in "iu":
+            raise DomainError(
+                f"zones have shape {zones.shape} and type {zones.dtype}; give one whole number per "
+                f"record, ({self.domain.size},), -1 where a record is in none"
+            )
+        if zones.min() < -1:
+            raise DomainError(
+                f"zone {zones.min()} is negative; zones are 0, 1, ..., and -1 is none"
+            )
+        own = np.where(zones < 0, zones.max() + 1 + np.arange(len(zones)), zones)
+        group = np.unique(own, return_inverse=True)[1].reshape(-1)
+        count = int(group.max()) + 1
+        if not 1 < count <= LARGEST:
+            raise DomainError(
+                f"there are {count:,} zones and records outside; fences take 2 to {LARGEST:,} of "
+                "them: draw larger zones, or more than one"
+            )
+        ways = shortest_ways(self.domain, group)
+        vars(self).update(
+            zones=frozen(zones.astype(np.int64)),
+            group=frozen(group.astype(np.int64)),
+            quotient=Domain.from_matrix(ways, unit=self.domain.unit),
+        )
+
+    @classmethod
+    def cells(cls, domain: Domain, side: float, *, fewest: int = 2) -> Fences:
+        """The cells of a square grid of `side` (in the plane's unit) that hold `fewest` records or
+        more; records of other cells stand alone. The grid is that of the plane, nobody's."""
+        if not fewest >= 1:
+            raise DomainError(f"fewest is {fewest!r}; a zone holds at least 1 record")
+        cell = square_cells(domain, side)
+        many = np.bincount(cell)[cell] >= fewest
+        return cls(domain, np.where(many, cell, -1))
+
+    def __repr__(self) -> str:
+        fenced = int((self.zones >= 0).sum())
+        return f"Fences({len(np.unique(self.zones[self.zones >= 0]))} zones, {fenced} records)"
+
+    def fold(self, problem: Problem) -> Problem:
+        """The problem over the zones: their prior, their mean losses under it; the same outputs."""
+        if problem.domain.fingerprint != self.domain.fingerprint:
+            raise DomainError(
+                "the problem has another domain than the fences; draw fences on its own domain"
+            )
+        group, count, prior = self.group, self.quotient.size, problem.prior
+        weight = np.bincount(group, prior)
+        # Where nobody is expected every record of the zone counts alike.
+        nobody = weight == 0
+        share = np.where(nobody[group], 1 / np.bincount(group)[group], prior)
+        share /= np.where(nobody, 1.0, weight)[group]
+        members = (share, (group, np.arange(problem.size)))
+        mean = scipy.sparse.csr_array(members, shape=(count, problem.size))
+        with quiet_scale():
+            return Problem(
+                self.quotient,
+                Outputs.labels(f"{code}" for code in problem.outputs),
+                mean @ np.asarray(problem.loss),
+                problem.epsilon,
+                weight / weight.sum(),
+                problem.loss_unit,
+                problem.prior_source,
+            )
+
+    def unfold(self, mechanism: Mechanism, problem: Problem) -> Mechanism:
+        """The table of `fold(problem)` for the records: every one has the row of its zone.
+
+        Guarantee: epsilon-mDP for the domain's own distances, audited again over all pairs of
+        records, and rows of a zone are equal. `details["fenced_bound"]` is the lower bound of the
+        loss of tables with these fences; tables without them may have less, so it is no
+        `lower_bound`.
+        """
+        folded, given = self.fold(problem), mechanism.problem
+        if not (
+            given.domain.fingerprint == folded.domain.fingerprint
+            and given.epsilon == folded.epsilon
+            and np.array_equal(given.loss, folded.loss)
+            and np.array_equal(given.prior, folded.prior)
+        ):
+            raise DomainError(
+                "this table is not one of fold(problem) of these fences; solve that, then unfold"
+            )
+        facts = {
+            "fences": len(np.unique(self.zones[self.zones >= 0])),
+            "fenced_bound": mechanism.lower_bound,
+        }
+        return Mechanism(
+            problem=problem,
+            weights=np.asarray(mechanism.weights)[self.group],
+            method=f"{mechanism.method}, fenced",
+            stages=mechanism.stages,
+            details={**mechanism.details, **facts},
+        )
+
+
+def shortest_ways(domain: Domain, group: IntArray) -> FloatArray:
+    """d_F between groups of records, numbered from 0: their least distances, closed under shortest
+    paths, which least distances are not."""
+    order = np.argsort(group, kind="stable")
+    count = int(group.max()) + 1
+    starts = np.searchsorted(group[order], np.arange(count))
+    least = np.full((count, count), np.inf)
+    for rows, distance in domain.blocks(order):
+        np.minimum.at(least, group[rows], np.minimum.reduceat(distance, starts, axis=1))
+    np.fill_diagonal(least, 0.0)
+    # SciPy takes what is below 1e-8 for no edge at all; powers of two change no digit.
+    unit = 2.0 ** np.floor(np.log2(least[least > 0].min()))
+    ways = scipy.sparse.csgraph.floyd_warshall(least / unit, directed=False) * unit
+    # Symmetric to the last bit.
+    return np.asarray(0.5 * (ways + ways.T) * (1 - SHORTER))
 
 
 def coarse(
@@ -27,19 +178,14 @@ def coarse(
     """Records of a cell share one row, and the LP runs over cells (the paper's LP+CA, made sound).
 
     The plane is cut into `cells` x `cells` equal rectangles over the records; domains that are
-    not planar are cut into at most cells^2 clusters around records that are far apart. For the
-    cells a, b that hold records,
-
-        min sum_a C_ay z_ay   s.t.   sum_y z_ay = 1,  z_ay <= exp(epsilon D(a, b)) z_by,
-
-    with C_ay = sum of p_x c_xy over the records of a, the exact expected loss of a shared row, is
-    solved by `optimal` to `gap`; `time_limit` is in seconds. D(a, b) is the least distance between
-    a record of a and one of b, closed under shortest paths (least distances are no metric: they
-    break the triangle inequality).
+    not planar are cut into at most cells^2 clusters around records that are far apart. Cells are
+    `Fences`: their problem, in which a shared row has its exact expected loss and cells are as far
+    apart as the shortest way with free steps inside, is solved by `optimal` to `gap`; `time_limit`
+    is in seconds.
 
     Guarantee: epsilon-mDP over all pairs of records, by audit. Within a cell rows are equal.
 
-    `details["cells_lower_bound"]` bounds the LP over the cells; there is none on the problem's
+    `details["fenced_bound"]` bounds the LP over the cells; there is none on the problem's
     optimum. The paper's text says 8 x 8; its loss is that of the cell's representative where
     this one is the mean over the cell's records, which can only be better.
 
@@ -49,86 +195,58 @@ def coarse(
     >>> mechanism.details["cells"], bool((mechanism.matrix[0] == mechanism.matrix[1]).all())
     (2, True)
     """
-    _, matrix, stages, details = _over_cells(problem, cells, least_distances, gap, time_limit)
-    return release(problem, matrix, method="coarse", stages=stages, details=details)
+    start = time.perf_counter()
+    cell, between = grid_cells(problem.domain, cells)
+    if len(between) == 1:
+        return release(problem, one_row(problem), method="coarse", details={"cells": 1})
+    fences = Fences(problem.domain, cell)
+    spent = time.perf_counter() - start
+    left = None if time_limit is None else max(time_limit - spent, 1e-3)
+    solved = optimal(fences.fold(problem), gap, time_limit=left)
+    table = fences.unfold(solved, problem)
+    stages, details = (("cells", spent), *table.stages), {**table.details, "cells": len(between)}
+    return table.with_facts(method="coarse", stages=stages, details=details)
 
 
 def coarse_unsound(
     problem: Problem, cells: int = 8, *, gap: float = 0.01, time_limit: float | None = None
 ) -> NoGuarantee:
-    """The paper's LP+CA as it is written: D is the distance between the cells' centres.
+    """The paper's LP+CA as it is written: cells are as far apart as their centres.
 
     Two records on either side of a border are then told apart far better than epsilon allows, so
     there is no guarantee; `details["violated_pairs"]` is the share of the pairs of records that
     break epsilon-mDP.
     """
-    cover, matrix, stages, details = _over_cells(
-        problem, cells, lambda _, cover: cover.between, gap, time_limit
-    )
-    table = NoGuarantee.from_matrix(problem, matrix, method="coarse, unsound")
-    broken = violations(problem, cover, table)
-    return table.with_facts(stages=stages, details={**details, "violated_pairs": broken})
+    domain = problem.domain
+    cell, between = grid_cells(domain, cells)
+    centres = Domain.from_matrix(between, unit=domain.unit)
+    with quiet_scale():
+        folded = replace(Fences(domain, cell).fold(problem), domain=centres)
+    solved = optimal(folded, gap, time_limit=time_limit)
+    table = NoGuarantee(problem, np.asarray(solved.weights)[cell], "coarse, unsound")
+    details = {**solved.details, "cells": len(between)}
+    details["violated_pairs"] = violations(problem, cell, table)
+    return table.with_facts(stages=solved.stages, details=details)
 
 
-def _over_cells(
-    problem: Problem,
-    cells: int,
-    between: Callable[[Domain, Cells], FloatArray],
-    gap: float,
-    time_limit: float | None,
-) -> tuple[Cells, FloatArray, Stages, Facts]:
-    """The LP over cells that are `between` apart: the cells, its rows for the records, what took
-    how long, and details."""
-    rule = "a whole number from 1, the cells along a side"
-    check_number(cells, "cells", rule, least=1, whole=True)
-    start = time.perf_counter()
-    cover = grid_cells(problem.domain, int(cells))
-    if cover.count == 1:
-        return cover, one_row(problem), (("cells", time.perf_counter() - start),), {"cells": 1}
-    budgets = shortest_paths(between(problem.domain, cover))
-    spent = time.perf_counter() - start
-    left = None if time_limit is None else max(time_limit - spent, 1e-3)
-    solved = optimal(cell_problem(problem, cover, budgets), gap, time_limit=left)
-    stages = (("cells", spent), *((f"cells: {name}", took) for name, took in solved.stages))
-    details = {
-        "cells": cover.count,
-        "least_budget": problem.epsilon * _least(budgets),
-        "cells_lower_bound": solved.lower_bound,
-        "cells_gap": solved.gap,
-        "stopped": solved.details["stopped"],
-        "iterations": solved.details["iterations"],
-    }
-    return cover, solved.matrix[cover.cell], stages, details
-
-
-@dataclass(frozen=True)
-class Cells:
-    """A partition of the records: `cell[x]` is the cell of record x, numbered from 0."""
-
-    cell: IntArray
-    between: FloatArray
-    """Distances of the cells' centres, (count, count)."""
-
-    @property
-    def count(self) -> int:
-        return len(self.between)
-
-
-def grid_cells(domain: Domain, side: int) -> Cells:
-    """The cells of a side x side grid that hold records; clusters where there is no plane."""
+def grid_cells(domain: Domain, side: int) -> tuple[IntArray, FloatArray]:
+    """The cell of each record on a side x side grid, those that hold records numbered from 0, and
+    the distances of their centres; clusters where there is no plane."""
+    check_number(side, "cells", "a whole number from 1, along a side", least=1, whole=True)
     plane = domain.plane
     if plane is None:
-        return clusters(domain, side * side)
+        return clusters(domain, int(side) ** 2)
     low, extent = plane.min(axis=0), np.ptp(plane, axis=0)
     step = np.where(extent > 0, extent, 1.0) / side
     index = np.minimum(((plane - low) / step).astype(np.int64), side - 1)
     used, cell = np.unique(index, axis=0, return_inverse=True)
-    centres = low + (used + 0.5) * step
-    return Cells(cell.reshape(-1), scipy.spatial.distance.cdist(centres, centres))
+    centres = used * step
+    return cell.reshape(-1), scipy.spatial.distance.cdist(centres, centres)
 
 
-def clusters(domain: Domain, count: int) -> Cells:
-    """At most `count` clusters around records that are far apart, in any metric.
+def clusters(domain: Domain, count: int) -> tuple[IntArray, FloatArray]:
+    """At most `count` clusters around records that are far apart, in any metric: the cluster of
+    each record, and the distances of their centres.
 
     Centres are a farthest-first traversal from the first record on; everybody joins the nearest.
     """
@@ -136,64 +254,17 @@ def clusters(domain: Domain, count: int) -> Cells:
     while len(centres) < count and distance.min(axis=1).max() > 0:
         centres.append(int(distance.min(axis=1).argmax()))
         distance = np.append(distance, domain.distances(None, centres[-1:]), axis=1)
-    return Cells(distance.argmin(axis=1), distance[centres])
+    return distance.argmin(axis=1), distance[centres]
 
 
-def least_distances(domain: Domain, cover: Cells) -> FloatArray:
-    """The least distance between a record of one cell and one of another, (count, count)."""
-    order = np.argsort(cover.cell, kind="stable")
-    starts = np.searchsorted(cover.cell[order], np.arange(cover.count))
-    least = np.full((cover.count, cover.count), np.inf)
-    for rows, distance in domain.blocks(order):
-        np.minimum.at(least, cover.cell[rows], np.minimum.reduceat(distance, starts, axis=1))
-    np.fill_diagonal(least, 0.0)
-    return least
-
-
-def shortest_paths(between: FloatArray) -> FloatArray:
-    """The largest metric that nowhere exceeds some symmetric distances, all positive."""
-    # SciPy takes what is below 1e-8 for no edge at all; powers of two change no digit.
-    unit = 2.0 ** np.floor(np.log2(_least(between)))
-    return scipy.sparse.csgraph.floyd_warshall(between / unit, directed=False) * unit
-
-
-def cell_problem(problem: Problem, cover: Cells, budgets: FloatArray) -> Problem:
-    """The LP over cells as a problem of its own.
-
-    Its outputs are the problem's, called by their columns.
-    """
-    cell, prior = cover.cell, problem.prior
-    weight = np.bincount(cell, prior)
-    # Cells without weight are free to take any row; their loss is that of their records.
-    empty = weight == 0
-    share = np.where(empty[cell], 1 / np.bincount(cell)[cell], prior)
-    share /= np.where(empty, 1.0, weight)[cell]
-    members = (share, (cell, np.arange(problem.size)))
-    mean = scipy.sparse.csr_array(members, shape=(cover.count, problem.size))
-    with quiet_scale():
-        return Problem(
-            Domain.from_matrix(budgets, unit=problem.domain.unit),
-            Outputs.labels(range(problem.outputs_count)),
-            mean @ np.asarray(problem.loss),
-            problem.epsilon,
-            prior=weight / weight.sum(),
-            loss_unit=problem.loss_unit,
-        )
-
-
-def violations(problem: Problem, cover: Cells, table: Table) -> float:
+def violations(problem: Problem, cell: IntArray, table: Table) -> float:
     """The share of the pairs of records for which a table with shared rows breaks epsilon-mDP by
     more than rounding."""
-    rows = table.matrix[np.unique(cover.cell, return_index=True)[1]]
+    rows = table.matrix[np.unique(cell, return_index=True)[1]]
     # What is impossible is next to it: two rows that lack an output do not differ by it.
     logs = np.log(np.maximum(rows, np.finfo(np.float64).tiny))
     ratio = scipy.spatial.distance.cdist(logs, logs, "chebyshev") - LOG_ERROR
     stretch = problem.epsilon * (1 + problem.domain.metric.relative_error + 1e-14)
     blocks = problem.domain.blocks()
-    broken = (ratio[cover.cell[x]][:, cover.cell] > stretch * apart for x, apart in blocks)
+    broken = (ratio[cell[x]][:, cell] > stretch * apart for x, apart in blocks)
     return float(sum(map(np.count_nonzero, broken)) / (problem.size * (problem.size - 1)))
-
-
-def _least(between: FloatArray) -> float:
-    """The least distance of two cells."""
-    return float(between[np.triu_indices(len(between), 1)].min())

@@ -106,15 +106,11 @@ def _crossings(
 
 def _distinct(held: npt.NDArray[Any], size: int) -> scipy.sparse.csr_array:
     """Lists of records, ascending, as sets without repeats."""
-    lengths = np.array([len(records) for records in held])
-    members = np.fromiter(chain.from_iterable(held), np.int64, lengths.sum())
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    sets = scipy.sparse.csr_array((np.ones(len(members)), members, starts), (len(held), size))
-    # Two sets with the same sum of random words of 128 bits are the same set.
-    words = np.random.default_rng(0).integers(0, 2**64, (size, 2), dtype=np.uint64)
-    sums = np.add.reduceat(words[members], starts[:-1], axis=0)
-    first = np.sort(np.unique(sums, axis=0, return_index=True)[1])
-    return scipy.sparse.csr_array(sets[first])
+    sets = list(dict.fromkeys(map(tuple, held)))
+    members = np.fromiter(chain.from_iterable(sets), np.int64)
+    starts = np.cumsum([0, *map(len, sets)])
+    shape = (len(sets), size)
+    return scipy.sparse.csr_array((np.ones(len(members)), members, starts), shape)
 
 
 def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
@@ -176,13 +172,11 @@ def as_guesses(domain: Domain, records: IntArray) -> npt.NDArray[Any]:
     return domain.metric.embedding[records] if has_places(domain.metric) else records
 
 
-def guess_distances(
-    domain: Domain, guesses: npt.NDArray[Any], records: IntArray | None = None
-) -> FloatArray:
-    """How far guesses are from records, all by default, (guesses, records)."""
+def guess_distances(domain: Domain, guesses: npt.NDArray[Any]) -> FloatArray:
+    """How far guesses are from all records, (guesses, K)."""
     if not has_places(domain.metric):
-        return domain.distances(guesses, records)
-    return metric_distances(domain.metric, guesses)[slice(None) if records is None else records].T
+        return domain.distances(guesses, None)
+    return metric_distances(domain.metric, guesses).T
 
 
 def refined_medians(

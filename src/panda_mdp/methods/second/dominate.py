@@ -28,13 +28,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.deadline import within
 from panda_mdp.errors import InfeasibleError, MethodError
-from panda_mdp.methods.certify import Budget, Report, certify
-from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
+from panda_mdp.methods.certify import Budget, Report
+from panda_mdp.methods.second.limits import Limit
 from panda_mdp.methods.second.objectives import (
-    Errors,
     Forms,
     Gain,
     Guesses,
@@ -43,7 +42,7 @@ from panda_mdp.methods.second.objectives import (
     guess_sets,
     place_error,
 )
-from panda_mdp.methods.second.second import concluded, first_table
+from panda_mdp.methods.second.second import concluded, first_table, second_solve
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, Table
 
@@ -58,7 +57,6 @@ FAINTEST = 1e-3
 """Share that all measures have at least, together: what is out of sight could not come back."""
 MARGIN = 2e-3
 """Of the error: by which it is aimed above what is asked, for rounding and repair."""
-LEAST_WORK, WORK = 1200, 4.0
 ERROR_ROUNDING = 1e-4
 """Share of the error that may be missing: of a reference whose reports are its own best guesses the
 error is the loss, which integers meet from one side only."""
@@ -89,9 +87,14 @@ class Combined(Forms):
 
     @classmethod
     def about(
-        cls, problem: Problem, measures: Sequence[Measure], least_error: float, table: FloatArray
+        cls,
+        problem: Problem,
+        measures: Sequence[Measure],
+        least_error: float,
+        table: FloatArray | None,
     ) -> Combined:
-        """All measures alike to begin with, and the error free."""
+        """All measures alike to begin with, and the error free; guesses of it near the best ones
+        of `table`, or all records."""
         references = np.array([measure.reference for measure in measures])
         parts = (*(m.gain for m in measures), Guesses.around(problem, table))
         rates = np.append(1 / (references * len(references)), 0.0)
@@ -134,9 +137,6 @@ class Combined(Forms):
     def heaviest(self, values: FloatArray) -> FloatArray:
         return np.concatenate(self._each("heaviest", values))
 
-    def permuted(self, order: IntArray) -> Combined:
-        return replace(self, parts=tuple(part.permuted(order) for part in self.parts))
-
     def shares(self) -> FloatArray:
         return np.asarray(np.max([part.shares() for part in self.parts], axis=0))
 
@@ -165,23 +165,22 @@ class Combined(Forms):
         least, above = self.least_error, self.least_error * (1 + MARGIN / 20)
         # Where reports are their own best guesses the error is the loss, and no table has more.
         aim = max(min(above, most * UNDER), least * UNDER)
-        error = Measure("error", Errors.about(self.problem), least or 1.0, False, -least, -aim)
+        error = Measure("error", self.parts[-1], least or 1.0, False, -least, -aim)
         return [*self.measures, error]
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
-        """Rates that follow what is worst at a table, in the order of the parts' records."""
-        values = np.array([part.forward(table).max(axis=0).sum() for part in self.parts[:-1]])
+        """Rates that follow what is worst at a table."""
         references = np.array([measure.reference for measure in self.measures])
+        own = zip(self.parts, self._split(weights), strict=True)
+        # With the guesses that are best now: those that were held err more.
+        parts = tuple(part.moved(table, w) for part, w in own)
+        *values, off = (part.forward(table).max(axis=0).sum() for part in parts)
         ratios, pace = values / references, PACE / math.sqrt(1.0 + self.looks)
         shares = self.rates[:-1] * references * np.exp(pace * (ratios - ratios.max()))
         shares = np.maximum(shares / shares.sum(), FAINTEST / len(shares))
         rates = shares / shares.sum() / references * (1 - 1e-12)
-        split = self._split(weights)
-        parts = tuple(part.moved(table, w) for part, w in zip(self.parts, split, strict=True))
-        # With the guesses that are best now: those that were held err more.
-        missing = self.least_error * (1 + MARGIN) + parts[-1].forward(table).max(axis=0).sum()
-        step = pace / ERROR_PACE * missing / max(self.least_error, 1e-300) ** 2
-        price = max(0.0, self.rates[-1] + step)
+        missing = (self.least_error * (1 + MARGIN) + off) / max(self.least_error, 1e-300) ** 2
+        price = max(0.0, self.rates[-1] + pace / ERROR_PACE * missing)
         return replace(self, parts=parts, rates=np.append(rates, price), looks=self.looks + 1)
 
 
@@ -232,8 +231,6 @@ def least_factor(
 ) -> Mechanism:
     """`dominate` with measures of any kind; to `decide`, it ends as soon as it is known whether t
     is at most 1."""
-    half = None if budget.time_limit is None else budget.time_limit / 2
-    budget = replace(budget, time_limit=half)
     first, trade_off = first_table(problem, "cpu", replace(budget, gap=0.01), progress)
     most = min(float(other.loss) for other in references)
     if not first.loss < most:
@@ -246,12 +243,10 @@ def least_factor(
             limit=most,
         )
     error = max(place_error(problem, other.matrix) for other in references)
-    forms = Combined.about(problem, measures, error, first.matrix)
-    limit = Limit(Objective("dominance", forms), first, most, enough=1.0 if decide else None)
-    work = max(LEAST_WORK, int(WORK * first.details.get("iterations", 0)))
     exact = problem.loss.size <= EXACT_ENTRIES
-    solver = ExactLimit(limit) if exact else Descent(limit, trade_off)
-    standing = certify(solver, replace(budget, iterations=work), progress)
+    forms = Combined.about(problem, measures, error, None if exact else first.matrix)
+    limit = Limit(Objective("dominance", forms), first, most, enough=1.0 if decide else None)
+    standing = second_solve(limit, exact, trade_off, budget, progress)
     table = standing.certified
     gained = sorted((m.gain.value(table.matrix), m.reference, m.name) for m in measures)
     reached = place_error(problem, table.matrix)
@@ -299,11 +294,12 @@ def measures_of(
                 f"districts has shape {given.shape}; give one number >= 0 per record, "
                 f"({problem.size},), or priors, (J, {problem.size}), not negative"
             )
-        known = {f", prior {j}": prior for j, prior in enumerate(np.atleast_2d(given))}
+        kinds, kind = list(range(len(given))), "prior"
         if given.ndim == 1:
-            inside = {f", district {k}": given == k for k in np.unique(given)}
-            known = {where: problem.prior * own for where, own in inside.items()}
-        priors |= {where: prior / prior.sum() for where, prior in known.items() if prior.any()}
+            kinds, kind = np.unique(given).tolist(), "district"
+            given = problem.prior * (given == np.array(kinds)[:, None])
+        known = zip(kinds, given, strict=True)
+        priors |= {f", {kind} {k}": prior / prior.sum() for k, prior in known if prior.any()}
     groups: list[list[Measure]] = []
     for radius, name in names.items():
         held = guess_sets(problem, radius)

@@ -40,15 +40,15 @@ class TradeOff(CpuSolver):
                 self._plain, self._plain64 = self._cost.copy(), self._cost64
                 self._own_degree = self.degree
             self._goal = goal
-            self._take(goal.permuted(self.program.record))
-            self._w = self.forms.heaviest(self.forms.forward(self._table64()))
+            self._take(goal)
+            self._w = goal.heaviest(goal.forward(self.matrix()))
         self.price, self._rate = price, price / self.unit
-        self.degree = self._own_degree + goal.stiffness * self._share
+        self.degree = self._own_degree + goal.stiffness * self._share[self.program.record]
         self._restart()
 
     def follow(self) -> None:
         """Take in the forms that matter for where the table is now."""
-        forms = self.forms.moved(self._table64(), self._w)
+        forms = self.forms.moved(self.matrix(), self._w)
         if forms is not self.forms:
             self._take(forms)
             self._restart()
@@ -56,7 +56,7 @@ class TradeOff(CpuSolver):
     def _take(self, forms: Forms) -> None:
         self.forms = forms
         self._share = forms.shares()
-        steep = forms.steepness(self._scale.astype(np.float64) ** 2 / self._share[:, None])
+        steep = forms.steepness(self.program.whole(self._scale) ** 2 / self._share[:, None])
         # An output that no record may report has no forms to move.
         self._steep = np.maximum(steep, FAINTEST * (steep.max() or 1.0))
 
@@ -77,14 +77,15 @@ class TradeOff(CpuSolver):
     def _iterate(self, steps: int, since: int) -> float:
         if self._goal is None:
             return super()._iterate(steps, since)
-        moved, forms, rate = 0.0, self.forms, self._rate
+        moved, forms, rate, record = 0.0, self.forms, self._rate, self.program.record
         for done in range(0, steps, TOGETHER):
-            np.add(self._plain, rate * forms.adjoint(self._w), out=self._cost, casting="same_kind")
+            added = rate * forms.adjoint(self._w)[record]
+            np.add(self._plain, added, out=self._cost, casting="same_kind")
             count = min(TOGETHER, steps - done)
             moved = super()._iterate(count, since + done)
             # With step 1 / (weight stiffness) of the table these are the largest that converge.
             step = self.weight * forms.stiffness / (rate * self._steep)
-            ahead = forms.forward(np.asarray(self._mid * self._scale, dtype=np.float64))
+            ahead = forms.forward(self.program.whole(self._mid * self._scale))
             new = forms.onto(self._w + step * ahead)
             if done + count == steps:
                 moved += float(((new - self._w) ** 2 * (rate / step)).sum())
@@ -96,14 +97,12 @@ class TradeOff(CpuSolver):
         """L with loss + price v >= L for every private table, rigorously."""
         below = self.forms.below(self.forms.onto(self._w))
         # What rounds the product is within what `below` leaves, and the sum's within the kernel's.
-        self._cost64 = np.ascontiguousarray(self._plain64 + self.price * below)
+        added = self.price * below[self.program.record]
+        self._cost64 = np.ascontiguousarray(self._plain64 + added)
         try:
             return self.bound()
         finally:
             self._cost64 = self._plain64
-
-    def _table64(self) -> FloatArray:
-        return self._table().astype(np.float64)
 
 
 class TradeOffEngine(CpuEngine):

@@ -142,9 +142,6 @@ class Limit:
 class LimitSolver(TableSolver):
     """Makes one private table within a limit of a table within and one beyond it."""
 
-    work = 0.0
-    """Iterations, of those of the first solve, that take about as long."""
-
     def __init__(self, limit: Limit) -> None:
         self.limit, self.goal, self.method = limit, limit.goal, limit.method
         self.problem = limit.first.problem
@@ -205,10 +202,10 @@ class LimitSolver(TableSolver):
 class ExactLimit(LimitSolver, OneLp):
     """One LP, by HiGHS: columns are the table, one variable per ceiling and output, and t.
 
-        min t or the loss   s.t.   A_k z <= u_k,   sum_y u_ky <= aim_k + unit_k t,   loss <= most
+        min t   s.t.   A_k z <= u_k,   sum_y u_ky <= aim_k + unit_k t,   loss <= most or t
 
-    with t in the ceilings that grow with what is made least, the last row where the loss is not
-    that. An error is solved for again with the guesses that are best after the LP's own table.
+    with t in the ceilings that grow with what is made least. An error is solved for again with the
+    guesses that are best after the LP's own table.
     """
 
     # HiGHS's tables are accurate, so the closure needs little room for what normalising leaves.
@@ -239,8 +236,9 @@ class ExactLimit(LimitSolver, OneLp):
             table = super().candidate()
             if table is None or not table.sum(axis=1).all():
                 return
-            self._table, held = table, self._ceilings
-            self._ceilings = [replace(c, gain=c.gain.joined(normalise(table))) for c in held]
+            self._table, held, now = table, self._ceilings, normalise(table)
+            # In place of the guesses that are worth least there.
+            self._ceilings = [replace(c, gain=c.gain.moved(now, c.gain.forward(now))) for c in held]
             if all(new.gain is old.gain for new, old in zip(self._ceilings, held, strict=True)):
                 return
 
@@ -252,34 +250,35 @@ class ExactLimit(LimitSolver, OneLp):
 
     def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
         limit, most, ceilings = self.limit, self._most, self._ceilings
-        each, outputs = scipy.sparse.eye_array(most.shape[1]), most.shape[1]
+        outputs = most.shape[1]
         private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
-        values = [scipy.sparse.kron(c.gain.coefficients / c.reference, each) for c in ceilings]
-        self._signs = np.array([1.0 if c.gain.least >= 0 else -1.0 for c in ceilings])
+        signs = [1.0 if c.gain.least >= 0 else -1.0 for c in ceilings]
+        values = scipy.sparse.vstack([c.gain.rows(outputs) / c.reference for c in ceilings])
         tops: Any = scipy.sparse.block_diag(
-            [
-                scipy.sparse.vstack([sign * each] * c.gain.guesses)
-                for sign, c in zip(self._signs, ceilings, strict=True)
-            ]
+            [np.full((c.gain.guesses, 1), sign) for sign, c in zip(signs, ceilings, strict=True)]
         )
-        shared = np.array([[float(ceiling.shared)] for ceiling in ceilings])
-        sums = scipy.sparse.kron(scipy.sparse.diags_array(self._signs), np.ones((1, outputs)))
+        self._shared = np.array([*(c.shared for c in ceilings), not limit.on_loss])
         blocks: Any = [
             [private, None, None],
-            [scipy.sparse.vstack(values) @ scipy.sparse.diags_array(most.ravel()), -tops, None],
-            [None, sums, -shared],
+            [
+                values @ scipy.sparse.diags_array(most.ravel()),
+                -scipy.sparse.kron(tops, scipy.sparse.eye_array(outputs)),
+                None,
+            ],
+            [
+                None,
+                scipy.sparse.kron(scipy.sparse.diags_array(signs), np.ones((1, outputs))),
+                -1.0 * self._shared[:-1, None],
+            ],
+            [scipy.sparse.csr_array(self._cost[None]), None, -1.0 * self._shared[-1:, None]],
         ]
-        room = [ceiling.aim / ceiling.reference for ceiling in ceilings]
-        if limit.on_loss:
-            blocks.append([scipy.sparse.csr_array(self._cost[None]), None, None])
-            room.append((limit.most - self._free) / self.scale)
         rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
         rows.eliminate_zeros()
-        cost = np.zeros(rows.shape[1])
-        cost[: len(self._cost)], cost[-1] = (0.0, 1.0) if limit.on_loss else (self._cost, 0.0)
-        forms = np.zeros(tops.shape[0])
-        lower = np.append(lower, np.full(len(forms) + len(room), -np.inf))
-        return cost, rows, lower, np.concatenate([upper, forms, room])
+        room = [ceiling.aim / ceiling.reference for ceiling in ceilings]
+        room.append((limit.most - self._free) / self.scale if limit.on_loss else 0.0)
+        free = np.full(rows.shape[0] - len(lower), -np.inf)
+        upper = np.concatenate([upper, np.zeros(len(free) - len(room)), room])
+        return np.eye(1, rows.shape[1], rows.shape[1] - 1)[0], rows, np.append(lower, free), upper
 
     def _proved(self) -> float:
         """The module's head, with the prices of the LP."""
@@ -288,27 +287,24 @@ class ExactLimit(LimitSolver, OneLp):
             return -math.inf
         size, outputs = problem.loss.shape
         counts = [ceiling.gain.guesses * outputs for ceiling in ceilings]
-        ends = np.cumsum([size, 2 * graph.count * outputs, *counts, len(ceilings)])
-        _, edge, *weights, rates, last = np.split(self.answer.prices, ends)
+        ends = np.cumsum([size, 2 * graph.count * outputs, *counts])
+        _, edge, *weights, rates = np.split(self.answer.prices, ends)
         rates = np.maximum(-rates, 0.0)
-        own, loss_price, total = self.scale, 1.0, 1.0
-        if limit.on_loss:
-            own = 1.0 if self.goal.forms.relative else ceilings[0].reference
-            loss_price = max(0.0, -float(last[0])) * own / self.scale
-            total = float(sum(rate for rate, c in zip(rates, ceilings, strict=True) if c.shared))
+        total = float(rates[self._shared].sum())
         if not total > 0:
             return -math.inf
-        cost = loss_price * problem.weighted_loss
-        given = [loss_price * limit.most] if limit.on_loss else []
-        for rate, ceiling, forms in zip(rates, ceilings, weights, strict=True):
-            price = own * float(rate) / ceiling.reference
+        prices = rates / [*(ceiling.reference for ceiling in ceilings), self.scale]
+        cost = prices[-1] * problem.weighted_loss
+        for price, ceiling, forms in zip(prices[:-1], ceilings, weights, strict=True):
             cost = cost + price * ceiling.gain.below(-forms.reshape(-1, outputs))
-            given += [] if ceiling.shared else [price * ceiling.fixed]
-        edges = multipliers(own * edge * self._factors, self.exponent, outputs)
+        given = (prices * [*(c.fixed for c in ceilings), limit.most])[~self._shared]
+        edges = multipliers(edge * self._factors, self.exponent, outputs)
         # What rounds the products and the sums is within what `below` leaves.
         least = boxed_bound(problem, graph, edges, self._most * INFLATED, cost)
-        left = least - sum(given) - 4 * ROUNDED * (abs(least) + sum(map(abs, given)))
-        return left / total - 4 * ROUNDED * abs(left / total)
+        left = least - given.sum() - 4 * ROUNDED * (abs(least) + np.abs(given).sum())
+        unit = 1.0 if self.goal.forms.relative else ceilings[0].reference
+        bound = (unit if limit.on_loss else self.scale) * left / total
+        return float(bound - 8 * ROUNDED * abs(bound))
 
     def table(self, values: FloatArray) -> FloatArray:
         shares = np.maximum(values[: self.problem.loss.size], 0.0)
@@ -321,8 +317,6 @@ class Descent(LimitSolver):
     def __init__(self, limit: Limit, solver: TradeOff | None = None) -> None:
         super().__init__(limit)
         self._given = solver
-        # Without a solver that has solved for the loss, multipliers are worked out again.
-        self.work = self.goal.forms.work * (2 if solver is None else 1)
 
     def begin(self, standing: Standing) -> None:
         from panda_mdp.methods.second.first_order import TradeOff

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
+from panda_mdp.base.arrays import Float32Array, FloatArray
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.guesses import (
@@ -93,10 +93,6 @@ class Forms(ABC):
         """A table b, near A^T w, with <b, z> <= v(z) for every z >= 0; roundings accounted for."""
 
     @abstractmethod
-    def permuted(self, order: IntArray) -> Self:
-        """The same forms of tables whose rows are in another order."""
-
-    @abstractmethod
     def shares(self) -> FloatArray:
         """How much of the forms hangs on each record, (K,), positive, 1 at most."""
 
@@ -115,6 +111,18 @@ class Forms(ABC):
 
     def ceilings(self, most: float, on_loss: bool) -> list[Measure]:
         """What an LP keeps them below, where the loss is limited to `most` or else they are."""
+        unit = float(np.abs(self.coefficients).sum(axis=-1).max()) or 1.0
+        if on_loss:
+            return [Measure("", self, unit, aim=self.least)]
+        return [Measure("", self, unit, False, most, most)]
+
+    @property
+    def least(self) -> float:
+        """No value is smaller."""
+        return 0.0
+
+    def rows(self, outputs: int) -> scipy.sparse.csr_array:
+        """The forms as rows over the entries of a table, those of a guess behind each other."""
         raise NotImplementedError
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Self:
@@ -145,7 +153,7 @@ class Measure:
     least, or something fixed."""
 
     name: str
-    gain: Gain
+    gain: Forms
     reference: float
     """What it may grow by with what is made least; in any case about as large as its value."""
     shared: bool = True
@@ -156,7 +164,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Gain(Forms):
-    """All guesses: (A z)_wy = sum_x a_wx z_xy, with all a_wx >= 0 or all <= 0."""
+    """All guesses: (A z)_wy = sum_x a_wx z_xy, with all a_wx >= 0."""
 
     @property
     def guesses(self) -> int:
@@ -175,9 +183,6 @@ class Gain(Forms):
         made = self.adjoint(inside)
         return made - ROUNDED * np.abs(made)
 
-    def permuted(self, order: IntArray) -> Self:
-        return replace(self, coefficients=self.coefficients[:, order])
-
     def shares(self) -> FloatArray:
         return relative(self._column_sums())
 
@@ -188,47 +193,9 @@ class Gain(Forms):
     def _column_sums(self) -> FloatArray:
         return np.asarray(self.coefficients.sum(axis=0), dtype=np.float64).ravel()
 
-    def ceilings(self, most: float, on_loss: bool) -> list[Measure]:
-        unit = float(np.abs(self.coefficients).sum(axis=1).max()) or 1.0
-        if on_loss:
-            return [Measure("", self, unit, aim=self.least)]
-        return [Measure("", self, unit, False, most, most)]
-
-    @property
-    def least(self) -> float:
-        """No value is smaller."""
-        return 0.0
-
-    def joined(self, table: FloatArray) -> Gain:
-        """With the best guesses after a table, where there are any that are not held."""
-        return self
-
-
-@dataclass(frozen=True)
-class Errors(Gain):
-    """Minus how far guesses are off, all records and what was added: a_gx = -p_x d(g, x)."""
-
-    problem: Problem
-
-    @classmethod
-    def about(cls, problem: Problem) -> Errors:
-        """With the records as guesses."""
-        return cls(2.0, -problem.domain.distances() * problem.prior, problem)
-
-    def value(self, table: FloatArray) -> float:
-        return -place_error(self.problem, table)
-
-    @property
-    def least(self) -> float:
-        return float(self.coefficients.sum(axis=1).min())
-
-    def joined(self, table: FloatArray) -> Errors:
-        problem = self.problem
-        guesses, off = best_guesses(problem.domain, problem.prior[:, None] * table)
-        if -off.sum() <= self.forward(table).max(axis=0).sum() + NEARER * off.sum():
-            return self
-        added = -guess_distances(problem.domain, guesses) * problem.prior
-        return replace(self, coefficients=np.vstack([self.coefficients, added]))
+    def rows(self, outputs: int) -> scipy.sparse.csr_array:
+        each = scipy.sparse.eye_array(outputs)
+        return scipy.sparse.csr_array(scipy.sparse.kron(self.coefficients, each))
 
 
 def relative(sums: FloatArray) -> FloatArray:
@@ -238,21 +205,22 @@ def relative(sums: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Guesses(Forms):
-    """The attacker's error at the scale of a city: for every output the guesses that may be best.
+    """Minus how far off the best guess of the place is.
 
     (A z)_gy = -sum_x p_x d(w_gy, x) z_xy for the guesses w (G, m) that are held. The best
-    attacker's error is sum_y min_w sum_x p_x z_xy d(w, x) over all places w. Held are some records
-    near the best guess of every output, and the guesses that were best on the way. An attacker who
-    has only those errs no less, so with v = -error
+    attacker's error is sum_y min_w sum_x p_x z_xy d(w, x) over all places w. Held are all records,
+    or some near the best guess of every output, and the guesses that were best on the way. An
+    attacker who has only those errs no less, so with v = -error
 
         v(z) >= sum_y max over the held w of (-sum_x p_x z_xy d(w, x)):
 
     what bounds the right side from below bounds v. Values are taken over all guesses. The
-    coefficients are -p_x d(w_gy, x) by output, guess and record, (m, G, K), in `order`.
+    coefficients are -p_x d(w_gy, x) by output, guess and record, (m, G, K).
     """
 
     problem: Problem
-    order: IntArray
+    at_rest: float
+    """Precision of the guesses of a value."""
     blocks: Blocks | None
     """All distances, where they can be held."""
     work = 0.4
@@ -263,9 +231,13 @@ class Guesses(Forms):
         return int(self.coefficients.shape[1])
 
     @classmethod
-    def around(cls, problem: Problem, table: FloatArray) -> Guesses:
-        """Guesses round the best one of each output of a table."""
+    def around(cls, problem: Problem, table: FloatArray | None) -> Guesses:
+        """Guesses round the best one of each output of a table; all records without one."""
         domain, size = problem.domain, problem.size
+        if table is None:
+            alike = _costs(problem, as_guesses(domain, np.arange(size)))
+            each = np.broadcast_to(alike, (problem.outputs_count, size, size))
+            return cls(2.0, each, problem, AT_REST, None)
         count = min(HELD, size)
         near = np.arange(count - count // 2)
         far = np.geomspace(len(near) + 1, max(len(near) + 1, FARTHEST_RANK * size), count // 2)
@@ -273,9 +245,8 @@ class Guesses(Forms):
         blocks = list(domain.blocks()) if size * size <= LARGEST else None
         best = best_records(domain, problem.prior[:, None] * table, blocks=blocks)[1][0]
         held = np.argsort(domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
-        order = np.arange(size)
-        costs = [_costs(problem, as_guesses(domain, guesses), order) for guesses in held]
-        return cls(16.0, np.stack(costs, axis=1), problem, order, blocks)
+        costs = [_costs(problem, as_guesses(domain, guesses)) for guesses in held]
+        return cls(16.0, np.stack(costs, axis=1), problem, ON_THE_WAY, blocks)
 
     def forward(self, table: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(table.T, dtype=np.float32)[:, :, None]
@@ -292,12 +263,8 @@ class Guesses(Forms):
         columns = [shares @ forms.astype(np.float64) for shares, forms in pairs]
         return np.stack(columns, axis=1) * (1 + STORED)
 
-    def permuted(self, order: IntArray) -> Guesses:
-        coefficients = np.ascontiguousarray(self.coefficients[:, :, order])
-        return replace(self, coefficients=coefficients, order=self.order[order])
-
     def shares(self) -> FloatArray:
-        return relative(self.problem.prior[self.order])
+        return relative(self.problem.prior)
 
     def steepness(self, weight: FloatArray) -> FloatArray:
         # What all guesses of an output share moves no weights on a simplex: it is left out.
@@ -308,19 +275,31 @@ class Guesses(Forms):
         return steep * 1.01
 
     def value(self, table: FloatArray) -> float:
-        return -place_error(self.problem, table, self.blocks, ON_THE_WAY)
+        return -place_error(self.problem, table, self.blocks, self.at_rest)
+
+    @property
+    def least(self) -> float:
+        return float(self.coefficients.sum(axis=2).min())
+
+    def rows(self, outputs: int) -> scipy.sparse.csr_array:
+        # By guess, output and record; an output's forms are of its own entries.
+        forms = self.coefficients.astype(np.float64).transpose(1, 0, 2)
+        guess, output, record = np.indices(forms.shape).reshape(3, -1)
+        places = (guess * outputs + output, record * outputs + output)
+        shape = (self.guesses * outputs, self.problem.size * outputs)
+        return scipy.sparse.csr_array((forms.ravel(), places), shape=shape)
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Guesses:
-        """The best guesses of `table` (in `order`) take the places of the least used ones, and
-        their weights, so that sums stay 1."""
-        columns = (self.problem.prior[self.order, None] * table)[np.argsort(self.order)]
-        best, off = best_guesses(self.problem.domain, columns, self.blocks, ON_THE_WAY)
+        """The best guesses of `table` take the places of the least used ones, and their weights, so
+        that sums stay 1."""
+        columns = self.problem.prior[:, None] * table
+        best, off = best_guesses(self.problem.domain, columns, self.blocks, self.at_rest)
         missing = np.flatnonzero(off * (1 + NEARER) < -self.forward(table).max(axis=0))
         if len(missing) == 0:
             return self
         coefficients = self.coefficients.copy()
         out = weights[:, missing].argmin(axis=0)
-        coefficients[missing, out] = _costs(self.problem, best[missing], self.order)
+        coefficients[missing, out] = _costs(self.problem, best[missing])
         return replace(self, coefficients=coefficients)
 
 
@@ -335,9 +314,9 @@ def place_error(
     return float(best_guesses(problem.domain, columns, blocks, at_rest)[1].sum())
 
 
-def _costs(problem: Problem, guesses: npt.NDArray[Any], order: IntArray) -> Float32Array:
-    apart = guess_distances(problem.domain, guesses, order)
-    return (-problem.prior[order] * apart).astype(np.float32)
+def _costs(problem: Problem, guesses: npt.NDArray[Any]) -> Float32Array:
+    apart = guess_distances(problem.domain, guesses)
+    return (-problem.prior * apart).astype(np.float32)
 
 
 Name = Literal["vulnerability", "located", "error"]
@@ -371,16 +350,15 @@ def check_name(name: Name, radius: float | None) -> None:
 def objective(
     problem: Problem, name: Name, radius: float | None = None, table: FloatArray | None = None
 ) -> Objective:
-    """The objective of a name, with all its forms; of an error for the first-order method with the
-    guesses near the best ones of `table`.
+    """The objective of a name, with all its forms; of an error with all records as guesses, or
+    those near the best ones of `table`.
 
     "vulnerability": how often the best guess of the record is right, sum_y max_x p_x z_xy.
     "located": how often the best guess lies within `radius` of the record.
     "error": the best guess's expected distance from the record, to be made large.
     """
     if name == "error":
-        forms = Errors.about(problem) if table is None else Guesses.around(problem, table)
-        return Objective(name, forms, -1.0, problem.domain.unit)
+        return Objective(name, Guesses.around(problem, table), -1.0, problem.domain.unit)
     # Where a record counts for many guesses their weights must move together.
     stiffness = 2.0 if radius is None else 5.0
     gain = scipy.sparse.csr_array(guess_sets(problem, radius) * problem.prior)

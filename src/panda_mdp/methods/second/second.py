@@ -29,9 +29,9 @@ LEAST_WORK, MOST_SMALL_WORK = 200, 2000
 SECONDS_WORTH = 25_000_000
 """Entries times iterations that take seconds: small tables have so many, within those limits, for
 a price may have to be met exactly there."""
-LIMIT_WORK = 3.0
-"""Iterations of a limit, of those of the first solve: it ends by itself when the gap is reached."""
-LEAST_LIMIT_WORK = 1200
+LIMIT_WORK, LEAST_LIMIT_WORK = 4.0, 1200
+"""Iterations of a limit, of those of the first solve, and at least: it ends by itself when the gap
+is reached."""
 OBJECTIVE_GAP = 0.05
 """Of what a second objective could gain at all: within which it is brought of its bound."""
 
@@ -70,16 +70,14 @@ def second_objective(
     problem = first if isinstance(first, Problem) else first.problem
     check_number(slack, "slack", "positive, such as 0.01 for one per cent of the loss")
     check_name(name, radius)
-    share = Budget(gap, None if time_limit is None else time_limit / 2)
-    best, trade_off = first_table(first, backend, share, progress)
-    budget = (1 + slack) * best.loss
-    exact = is_exact(problem, backend)
+    budget = Budget(gap, time_limit)
+    best, trade_off = first_table(first, backend, budget, progress)
+    most, exact = (1 + slack) * best.loss, is_exact(problem, backend)
     goal = objective(problem, name, radius, None if exact else best.matrix)
-    limit = Limit(goal, best, budget)
-    solver = ExactLimit(limit) if exact else Descent(limit, trade_off)
+    limit = Limit(goal, best, most)
     fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
-    granted = max(fewest, int(solver.work * best.details.get("iterations", 0)))
-    standing = certify(solver, Budget(OBJECTIVE_GAP, share.time_limit, granted), progress)
+    work, budget = (fewest, goal.forms.work), replace(budget, gap=OBJECTIVE_GAP)
+    standing = second_solve(limit, exact, trade_off, budget, progress, work)
     facts = {
         "objective": name,
         "radius": radius,
@@ -88,9 +86,8 @@ def second_objective(
         "before": goal.sign * limit.inside.least,
         "unit": goal.unit,
         "slack": slack,
-        "budget": budget,
+        "budget": most,
         "improved": standing.certified is not best,
-        "iterations": solver.iterations,
     }
     return concluded(standing, best, "second", facts)
 
@@ -125,8 +122,8 @@ def limit_attacker(
     private tables. A limit that no report which ignores the record respects is refused.
     """
     safe = check_limit(problem, attacker, limit, radius)
-    share = Budget(gap, None if time_limit is None else time_limit / 2)
-    free, trade_off = first_table(problem, backend, share, progress)
+    budget = Budget(gap, time_limit)
+    free, trade_off = first_table(problem, backend, budget, progress)
     exact = is_exact(problem, backend)
     goal = objective(problem, attacker, radius, None if exact else free.matrix)
     asked = Limit(goal, free, goal.sign * limit, safe)
@@ -144,21 +141,41 @@ def limit_attacker(
     }
     if value <= asked.most:
         return free.with_facts(details={**free.details, "limited": facts})
-    work = max(LEAST_LIMIT_WORK, int(LIMIT_WORK * free.details.get("iterations", 0)))
-    solver = ExactLimit(asked) if exact else Descent(asked, trade_off)
-    standing = certify(solver, replace(share, iterations=work), progress)
+    standing = second_solve(asked, exact, trade_off, budget, progress)
     facts |= {
         "value": goal.sign * asked.limited(standing.certified.matrix),
         "bound": max(standing.bound, least),
-        "iterations": solver.iterations,
     }
     return concluded(standing, free, "limited", facts)
+
+
+def second_solve(
+    limit: Limit,
+    exact: bool,
+    trade_off: TradeOff | None,
+    budget: Budget,
+    progress: Report | None,
+    work: tuple[int, float] = (LEAST_LIMIT_WORK, LIMIT_WORK),
+) -> Standing:
+    """What follows the first table, by the LP or else from where iterating on it ended: in half of
+    the time, for at least so many iterations and such a share of the first ones."""
+    solver = ExactLimit(limit) if exact else Descent(limit, trade_off)
+    # Without a solver that has solved for the loss, multipliers are worked out again.
+    again = 1 if trade_off else 2
+    most = max(work[0], int(again * work[1] * limit.first.details.get("iterations", 0)))
+    return certify(solver, replace(halved(budget), iterations=most), progress)
+
+
+def halved(budget: Budget) -> Budget:
+    """Half of the time."""
+    seconds = budget.time_limit
+    return replace(budget, time_limit=None if seconds is None else seconds / 2)
 
 
 def concluded(standing: Standing, first: Mechanism, name: str, facts: dict[str, Any]) -> Mechanism:
     """The best table of a second solve with what is known of it, beside what is of the first."""
     table = standing.certified
-    told = {name: facts | {"stopped": standing.stopped}}
+    told = {name: facts | {"stopped": standing.stopped, "iterations": standing.solver.iterations}}
     return table.with_facts(
         bound=first.bound,
         stages=(*first.stages, (name, sum(standing.seconds.values()))),
@@ -186,12 +203,14 @@ def check_limit(
 def first_table(
     first: Problem | Mechanism, backend: Machine, budget: Budget, progress: Report | None = None
 ) -> tuple[Mechanism, TradeOff | None]:
-    """The table of least loss, and what iterated on it where that was on the CPU's cores."""
+    """The table of least loss in half of the time, and what iterated on it where that was on the
+    CPU's cores."""
     require_numba("what follows the first table, on the CPU's cores whatever made that,")
     if not isinstance(first, Problem):
         return first, None
     from panda_mdp.methods.second.first_order import TradeOffEngine
 
+    budget = halved(budget)
     if is_exact(first, backend):
         return certify(solver_for(first, backend), budget, progress).mechanism(), None
     engine = choose(backend)

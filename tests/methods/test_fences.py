@@ -10,8 +10,8 @@ from helpers import KINDS, displacement_problem, is_private, random_domain
 
 import panda_mdp as pm
 from panda_mdp.errors import DomainError, InvalidInputError
-from panda_mdp.meaning.fences import Fences
 from panda_mdp.meaning.several import repeated
+from panda_mdp.methods.coarse import Fences
 
 
 @pytest.mark.parametrize("kind", KINDS)
