@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from string import Formatter
 from typing import Literal, get_args
 
 from panda_paper import evidence
@@ -24,6 +25,7 @@ from panda_paper.results import CityResults
 Verdict = Literal["holds", "does not hold", "cannot be checked", "does not apply"]
 Rule = Mapping[str, tuple[float, float]]
 """Quantities with the least and the largest value that each may have."""
+FIELDS = Formatter()
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def judge(rule: Rule, found: Mapping[str, float]) -> Verdict:
     unknown = False
     for name, (low, high) in rule.items():
         try:
-            if not low <= found[name] <= high:
+            if not low <= FIELDS.get_field(name, (), found)[0] <= high:
                 return "does not hold"
         except KeyError:
             unknown = True

@@ -8,17 +8,16 @@ a claim has no rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Sequence, Sized
 from typing import Any, TypeVar
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray
 from panda_paper.cell import COARSE, DECAYS, EXACT, NOISE, OURS, PUBLISHED, TEXT
 from panda_paper.items import SIZES
 from panda_paper.paper import paper_value
 from panda_paper.results import CityResults, Rows
-from panda_paper.series import Series, trend
+from panda_paper.series import Listed, Series, below, trend, variant
 
 Quantities = dict[str, Any]
 NAN = float("nan")
@@ -47,59 +46,11 @@ def finished(rows: Rows, methods: Sequence[str] = PUBLISHED) -> list[str]:
     return [name for name in methods if rows.of(name)]
 
 
-def listed(values: Mapping[str, object], form: str = "{}") -> str:
-    """Variants, without their accounting, with their values in words."""
-    return ", ".join(f"{variant(name)} {form.format(value)}" for name, value in values.items())
-
-
-def variant(name: str) -> str:
-    """The name of a variant without its accounting."""
-    return name.removesuffix(" published").removesuffix(" text")
-
-
-def percents(values: Iterable[float]) -> str | None:
-    """Shares in words: one number, or the range."""
-    known_shares = sorted(value for value in values if not np.isnan(value))
-    if not known_shares:
-        return None
-    low, high = f"{known_shares[0]:.1%}", f"{known_shares[-1]:.1%}"
-    return low if known_shares[-1] - known_shares[0] < 5e-4 else f"{low} to {high}"
-
-
-def below(mine: Series, theirs: Series) -> FloatArray:
-    """How much lower one series is than another, at every point that both have."""
-    return np.array([1 - mine.at(x) / theirs.at(x) for x in np.intersect1d(mine.x, theirs.x)])
-
-
-def reduction(rows: Rows, method: str, other: str, value: str = "loss_m") -> float:
-    """How much lower a method's value is than another's, averaged over the sizes that both have.
-
-    Losses over the users' records are compared with the other's loss.
-    """
-    theirs = rows.of(other).series(value.removeprefix("true_"))
-    shares = below(rows.of(method).series(value), theirs)
-    return float(shares.mean()) if len(shares) else NAN
-
-
-def averages(rows: Rows, methods: Iterable[str], value: str) -> dict[str, float]:
-    """The mean of each method's means."""
-    return {one.label: float(one.mean.mean()) for one in rows.curves(methods, value)}
-
-
 def holding(rows: Rows) -> str | None:
     """Which of our methods have a holding audit in every cell."""
     good = [*filter(rows.holds, OURS)]
     cells = sum(row.cell.method in good for row in rows)
     return f"{', '.join(good)}: no violated pair in {cells} cells" if good else None
-
-
-def covered_share(rows: Rows, methods: Sequence[str]) -> tuple[float, float]:
-    """Anchors over K on average over sizes and methods, and the most at any size."""
-    found = rows.curves(methods, "anchors")
-    if not found:
-        return NAN, NAN
-    shares = np.concatenate([series.mean / series.x for series in found])
-    return float(shares.mean()), max(series.high for series in found)
 
 
 def exact_runs(results: CityResults) -> Quantities:
@@ -178,21 +129,13 @@ def scale(results: CityResults) -> Quantities:
     }
 
 
-def covered(results: CityResults) -> Quantities:
-    rows = results.of("figure7")
-    some(finished(rows))
-    mean, most = covered_share(rows, PUBLISHED)
-    balls = averages(results.of("table4"), ["ball"], "download")
-    return {"mean": mean, "most": most, "text": covered_share(rows, TEXT)[0], **balls}
-
-
 def speed_of_variants(results: CityResults) -> Quantities:
     times, anchors = (
-        averages(results.of("table2"), PUBLISHED, name) for name in ("seconds", "anchors")
+        results.of("table2").curves(PUBLISHED, name).averages for name in ("seconds", "anchors")
     )
     some(times if len(times) == len(PUBLISHED) else ())
-    figures = {name: f"{times[name]:.1f} s with {anchors[name]:,.0f} anchors" for name in times}
-    return {"wrong": [*times.values()] != sorted(times.values()), "figures": listed(figures)}
+    words = {name: f"{times[name]:.1f} s with {anchors[name]:,.0f} anchors" for name in times}
+    return {"wrong": [*times.values()] != sorted(times.values()), "figures": Listed(words)}
 
 
 def growth(results: CityResults) -> Quantities:
@@ -200,21 +143,14 @@ def growth(results: CityResults) -> Quantities:
         results.of("figure8").curves(methods, "variables", "users", least=2)
         for methods in (PUBLISHED, TEXT)
     )
-    ends = {one.label: f"{one.ends[0][1]:,.0f} to {one.ends[1][1]:,.0f}" for one in some(series)}
-    found = {"wrong": sum(map(_still, series)), "figures": listed(ends), "published": series[0]}
-    return found | ({"text_wrong": sum(map(_still, text)), "text": text[0]} if text else {})
+    ends = {one.label: "{:,.0f} to {:,.0f}".format(*one.mean[[0, -1]]) for one in some(series)}
+    found = {"wrong": sum(map(_still, series)), "figures": Listed(ends), "published": series}
+    return found | ({"text_wrong": sum(map(_still, text)), "text": text} if text else {})
 
 
 def _still(series: Series) -> bool:
     """Whether it does not grow at every step, and by more than a hundredth in all."""
     return trend(series.mean) != "grows" or series.mean[-1] <= 1.01 * series.mean[0]
-
-
-def clustering(results: CityResults) -> Quantities:
-    rows = results.of("clustering")
-    found = {name: -reduction(rows, name, "Origin", "coefficient") for name in EXACT}
-    gains = some({name: gain for name, gain in found.items() if not np.isnan(gain)})
-    return {"lower": sum(gain <= 0 for gain in gains.values()), "figures": listed(gains, "{:+.1%}")}
 
 
 def lower_loss(results: CityResults) -> Quantities:
@@ -235,41 +171,15 @@ def lower_loss(results: CityResults) -> Quantities:
     }
 
 
-def how_much_lower(results: CityResults) -> Quantities:
-    rows = results.of("table4")
-    names = some(finished(rows))
-    some(finished(rows, NOISE))
-    em, remapped, true = (
-        [reduction(rows, name, other, value) for name in names]
-        for other, value in (("EM", "loss_m"), ("EM+BR", "loss_m"), ("EM+BR", "true_loss_m"))
-    )
-    return {
-        "least": min(remapped),
-        "em": percents(em) or "unknown",
-        "br": percents(remapped) or "unknown",
-        "true": percents(true),
-        "optimal": reduction(rows, "optimal", "EM+BR"),
-        "closed": reduction(rows, "loss exponential", "EM+BR"),
-    }
-
-
 def ratio(results: CityResults) -> Quantities:
-    rows = results.of("figure23")
-    means = {name: rows.of(name).mean("ratio") for name in finished(rows)}
-    known_means = some({name: mean for name, mean in means.items() if not np.isnan(mean)})
-    best, floor = map(rows.of("optimal").series, ("loss_m", "lower_bound_m"))
-    return {
-        "mean": float(np.mean([*known_means.values()])),
-        "figures": listed(known_means, "{:.3f}"),
-        "optimal": float(np.mean(best.mean / floor.mean)) if len(floor) else NAN,
-    }
+    best, floor = map(results.of("figure23").of("optimal").series, ("loss_m", "lower_bound_m"))
+    return {"optimal": float(np.mean(best.mean / floor.mean)) if len(floor) else NAN}
 
 
 def falls_with_epsilon(results: CityResults) -> Quantities:
     rows = results.of("figure11")
-    every = rows.curves(rows.methods, "loss_m", "epsilon")
-    text = [mean for one in every if one.label in TEXT for mean in one.mean]
-    curves = some([one for one in every if one.label not in TEXT and len(one) > 1])
+    every = rows.curves(rows.methods, "loss_m", "epsilon", least=2)
+    curves = some([one for one in every if one.label not in TEXT])
     wrong = [one.label for one in curves if trend(one.mean) not in FALLING]
     shares = [
         share
@@ -282,8 +192,6 @@ def falls_with_epsilon(results: CityResults) -> Quantities:
         "wrong": len(wrong),
         "curves": f"not for {', '.join(wrong)}" if wrong else "for every method",
         "least": min(shares, default=NAN),
-        "text_low": min(text, default=NAN),
-        "text_high": max(text, default=NAN),
     }
 
 
@@ -291,7 +199,7 @@ def guideline(results: CityResults) -> Quantities:
     rows = results.of("table4")
     series = rows.curves(PUBLISHED, "loss_m")
     some(series if len(series) == len(PUBLISHED) else ())
-    losses, anchors = (averages(rows, PUBLISHED, value) for value in ("loss_m", "anchors"))
+    losses, anchors = series.averages, rows.curves(PUBLISHED, "anchors").averages
     spreads = {one.label: float(np.mean(one.spread / one.mean)) for one in series}
     selected = ((name, results.of("figure7").of(name)) for name in TEXT)
     costs = {name: rows.largest("cost_epsilon") for name, rows in selected if rows}
@@ -299,20 +207,18 @@ def guideline(results: CityResults) -> Quantities:
         variant(min(one, key=lambda name: one[name], default=""))
         for one in (losses, anchors, spreads, costs)
     )
-    repeated = all((one.spread > 0).all() for one in series)
-    _, power, logistic = EXACT
+    exponential, power, logistic = EXACT
     found = {
-        "misnamed": (best != power) + (fewest != EXACT[0]),
+        "misnamed": (best != power) + (fewest != exponential),
         "best": best,
-        "losses": listed(losses, "{:,.0f} m"),
+        "losses": losses.each,
         "fewest": fewest,
-        "steady": f"steadiest: {steady}" if repeated else "steadiness needs repeats",
+        "steady": "steadiness needs repeats",
     }
-    if repeated:
-        found["unsteady"] = steady != logistic
+    if all((one.spread > 0).all() for one in series):
+        found |= {"steady": f"steadiest: {steady}", "unsteady": steady != logistic}
     if costs:
-        words = listed(costs, "{:,.0f} /km")
-        found |= {"harsh": gentle != power, "costs": words, "gentle": gentle}
+        found |= {"harsh": gentle != power, "costs": Listed(costs), "gentle": gentle}
     return found
 
 
@@ -330,11 +236,6 @@ def guarantee(results: CityResults) -> Quantities:
     return {**found, **exact_runs(results)}
 
 
-def violations_by_delta(results: CityResults) -> Quantities:
-    curves = some(results.of("figure17").curves(PUBLISHED, "violated_pairs", "delta"))
-    return {"high": max(one.high for one in curves), "low": min(one.low for one in curves)}
-
-
 def estimates(results: CityResults) -> Quantities:
     margins = {name: results.of("figure18").of(name) for name in DECAYS}
     above: dict[str, float] = some(
@@ -345,7 +246,7 @@ def estimates(results: CityResults) -> Quantities:
         }
     )
     farthest = max(abs(above[name] - ESTIMATES_ABOVE[name]) for name in above)
-    return {"farthest": farthest, "above": listed(above, "{:+.0%}")}
+    return {"farthest": farthest, "above": Listed(above)}
 
 
 def margin_by_delta(results: CityResults) -> Quantities:
@@ -354,8 +255,7 @@ def margin_by_delta(results: CityResults) -> Quantities:
     words = {one.label: trend(one.mean) for one in curves}
     return {
         "wrong": sum(word not in FALLING for word in words.values()),
-        "words": listed(words),
-        "none": max(one.high for one in rows.curves(DECAYS, "none", "delta")),
+        "words": Listed(words),
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from panda_mdp.plot.style import INK, PALE, new_figure, plain_axes
 from panda_paper.cell import named
 from panda_paper.results import Row, Rows
-from panda_paper.series import Series
+from panda_paper.series import Averages, Series, below
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -148,8 +148,9 @@ Words = str | Sequence[str]
 class Evidence(dict[str, Any]):
     """What templates and rules may say: quantities by name, values of items by path.
 
-    A path is an item, a method or group of them, a value, and `mean`, `low` or `high` (of the
-    methods' means) or the axis of a series: `figure12/published/violated_pairs/high`.
+    A path is an item, a method or group of them, a value, and what of it: its `mean`, the `means`
+    of the methods, their curves over an axis, or how far these are on average `below` or `above`
+    those of another method: `table4/published/loss_m/below EM+BR.low`.
     """
 
     def __init__(self, rows_of: Callable[[str], Rows], quantities: Mapping[str, Any]) -> None:
@@ -164,14 +165,20 @@ class Evidence(dict[str, Any]):
         if len(parts) != 3:
             raise KeyError(path)
         group, value, what = parts
-        rows = self.rows_of(item).of(*named([group]))
-        if not len(rows.numbers(value)):
+        rows, (how, _, other) = self.rows_of(item), what.partition(" ")
+        finished = rows.of(*named([group]))
+        axis = "records" if other or how in ("mean", "means") else what
+        found: Any = finished.curves(finished.methods, value, axis)
+        if how == "means":
+            found = Averages({one.label: finished.of(one.label).mean(value) for one in found})
+        elif other:
+            theirs = rows.of(other).series(value.removeprefix("true_"))
+            sign = 1 if how == "below" else -1
+            shares = ((one.label, sign * below(one, theirs)) for one in found)
+            found = Averages({name: float(one.mean()) for name, one in shares if len(one)})
+        if not found:
             raise KeyError(path)
-        if what == "mean":
-            return rows.mean(value)
-        means = [rows.of(name).mean(value) for name in rows.methods]
-        extremes = {"low": np.nanmin, "high": np.nanmax}
-        return extremes[what](means) if what in extremes else rows.series(value, what)
+        return finished.mean(value) if how == "mean" else found
 
 
 def fill(words: Words, found: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ from panda_mdp.survey.bench import Outcome, Status
 from panda_mdp.version import __version__
 from panda_paper.cell import Cell
 from panda_paper.items import ITEMS, Item
-from panda_paper.series import Series, deviation
+from panda_paper.series import Curves, Series, deviation
 from panda_paper.study import Study, title_of
 
 RESULTS, ENVIRONMENT, STUDY = "cells.jsonl", "environment.json", "study.json"
@@ -155,10 +155,10 @@ class Rows(tuple[Row, ...]):
 
     def curves(
         self, methods: Iterable[str], value: str, axis: str = "records", least: int = 1
-    ) -> list[Series]:
+    ) -> Curves:
         """The series of those methods that have at least so many points."""
         found = (self.of(name).series(value, axis, name) for name in methods)
-        return [series for series in found if len(series) >= least]
+        return Curves(series for series in found if len(series) >= least)
 
     def holds(self, method: str) -> bool:
         """Whether a method has results and the audit of every one holds."""

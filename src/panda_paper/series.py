@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,88 @@ class Series:
     def at(self, x: float) -> float:
         """The mean at a point; NaN where there is none."""
         return float(np.append(self.mean[np.isclose(self.x, x)], np.nan)[0])
+
+
+class Listed(dict[str, Any]):
+    """Something of each variant, in words by its name without its accounting.
+
+    >>> f"{Listed({'PAnDA-e published': 0.5, 'PAnDA-p text': 1}):.1%}"
+    'PAnDA-e 50.0%, PAnDA-p 100.0%'
+    """
+
+    def __format__(self, form: str) -> str:
+        return ", ".join(f"{variant(name)} {format(one, form)}" for name, one in self.items())
+
+
+class Averages(dict[str, float]):
+    """One number of each method, in words the range of shares.
+
+    >>> f"{Averages(a=0.5, b=0.25):.1%}", f"{Averages(a=0.5):.1%}", Averages(a=0.5, b=0.25).mean
+    ('25.0% to 50.0%', '50.0%', 0.375)
+    """
+
+    @property
+    def low(self) -> float:
+        """The least number."""
+        return min(self.values())
+
+    @property
+    def high(self) -> float:
+        """The largest number."""
+        return max(self.values())
+
+    @property
+    def mean(self) -> float:
+        """The mean of all."""
+        return float(np.mean([*self.values()]))
+
+    @property
+    def each(self) -> Listed:
+        """All of them by name."""
+        return Listed(self)
+
+    def __format__(self, form: str) -> str:
+        low, high = format(self.low, form), format(self.high, form)
+        return low if self.high - self.low < 5e-4 else f"{low} to {high}"
+
+
+class Curves(list[Series]):
+    """The series of several methods."""
+
+    @property
+    def low(self) -> float:
+        """The least mean of all."""
+        return min(one.low for one in self)
+
+    @property
+    def high(self) -> float:
+        """The largest mean of all."""
+        return max(one.high for one in self)
+
+    @property
+    def ends(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The ends of the first."""
+        return self[0].ends
+
+    @property
+    def share(self) -> float:
+        """The mean of all, each as a share of its place."""
+        return float(np.concatenate([one.mean / one.x for one in self]).mean())
+
+    @property
+    def averages(self) -> Averages:
+        """The mean of each method's means."""
+        return Averages({one.label: float(one.mean.mean()) for one in self})
+
+
+def variant(name: str) -> str:
+    """The name of a variant without its accounting."""
+    return name.removesuffix(" published").removesuffix(" text")
+
+
+def below(mine: Series, theirs: Series) -> FloatArray:
+    """How much lower one series is than another, at every point that both have."""
+    return np.array([1 - mine.at(x) / theirs.at(x) for x in np.intersect1d(mine.x, theirs.x)])
 
 
 def deviation(values: FloatArray) -> float:

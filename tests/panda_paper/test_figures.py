@@ -12,7 +12,6 @@ from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Outcome
 from panda_paper.accounts import run_accounts
 from panda_paper.cell import PUBLISHED, TEXT, Cell, Kind, Setting
-from panda_paper.evidence import covered_share
 from panda_paper.figures import DRAWINGS, unfinished
 from panda_paper.items import FIGURES, ITEMS
 from panda_paper.panels import Look, draw_series, same_draws, subplots
@@ -103,8 +102,8 @@ def test_text_shares_and_coverage(toy_figures: Any) -> None:
         assert sum(parts) == pytest.approx(1, abs=1e-9)
         seen.add((kind, one.cell.method))
     assert len(seen) == 9
-    share, most = covered_share(Rows(toy_figures.rows["figure7"]), TEXT)
-    assert 0 < share <= 1 < most
+    covered = Rows(toy_figures.rows["figure7"]).curves(TEXT, "anchors")
+    assert 0 < covered.share <= 1 < covered.high
 
 
 def test_the_expected_union_grows_with_users(toy_figures: Any) -> None:

@@ -73,6 +73,15 @@ STATED = {
     "snapping": "{snapping}",
     "epsilon": "{epsilon:g} per {domain[unit]}",
     "domain": "{domain[kind]}, {domain[unit]}",
+    "selection": "{selection}",
+    "mesh": "{mesh}",
+}
+NOTED = {
+    "loss, not verified": "{loss}",
+    "lower_bound, not verified": "{lower_bound}",
+    "method, not verified": "{method}",
+    "prior, not verified": "{prior_source}",
+    "made, not verified": "{date} by panda-mdp {library}",
 }
 
 
@@ -166,7 +175,7 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
         epsilon NUMBER: Audit against this epsilon, not the file's own.
     """
     from panda_mdp.cli.panda import show_audit
-    from panda_mdp.cli.printing import show_facts
+    from panda_mdp.cli.printing import show
     from panda_mdp.privacy.audit import audit as audit_table
     from panda_mdp.table.decode import at_path, examine, inspect
 
@@ -185,7 +194,7 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
         "epsilon": verdict.claimed,
         "worst": {"records": records, "output": output},
     }
-    show_facts(f"Audit of {file}", AUDITED, numbers, json)
+    show(f"Audit of {file}", AUDITED, json, numbers)
     raise typer.Exit(not verdict.holds)
 
 
@@ -199,14 +208,7 @@ def info(file: TableFile, json: Json = None) -> None:
     shapes, notes = said["shapes"], said["notes"]
     guarantee, snapping = promise(said)
     rows = tell(STATED, guarantee=guarantee, snapping=snapping, **said)
-    rows += ((name, said[name]) for name in ("selection", "mesh") if name in said)
     if "bound_pairs" in shapes or "bound_prices" in shapes:
         rows.append(("bound", "what its multipliers prove, which `verify` computes"))
     rows += ((name, " x ".join(map(str, shape))) for name, shape in shapes.items())
-    stated = {
-        **{name: notes[name] for name in ("loss", "lower_bound", "method")},
-        "prior": notes["prior_source"],
-        "made": f"{notes['date']} by panda-mdp {notes['library']}",
-    }
-    rows += ((f"{name}, not verified", text) for name, text in stated.items() if text is not None)
-    show(str(file), rows, json, said)
+    show(str(file), [*rows, *tell(NOTED, **notes)], json, said)

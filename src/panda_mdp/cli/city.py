@@ -11,7 +11,7 @@ from panda_mdp.city.network import MapOptions
 from panda_mdp.city.statistics import WORDS, city_statistics
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import Json, MaybeFile, MaybeText, Picture, Target, described, require
-from panda_mdp.cli.printing import show, tell
+from panda_mdp.cli.printing import show
 
 city_app = typer.Typer(
     help="Road maps: import them, describe them, draw them.", rich_markup_mode=None
@@ -60,7 +60,7 @@ def city_info(city: Path, draw: Picture = None, json: Json = None) -> None:
     with working("measuring the city"):
         roads = read_map(city).city
         measured = city_statistics(roads)
-    show(str(city), tell(WORDS, **measured), json, measured)
+    show(str(city), WORDS, json, measured)
     if draw is not None:
         from panda_mdp.plot import draw_city, save_figure, write_map
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
@@ -24,16 +25,16 @@ from panda_mdp.cli.perturb import read_record
 from panda_mdp.cli.printing import show, tell
 from panda_mdp.cli.solve import Reference
 
-BESIDE = "{:.4g} (without a report {:.4g})"
+BESIDE = "{0:.4g} (without a report {1:.4g})"
 ATTACKED = {
-    "prior": "{0.prior_source}",
-    "guessed right": "{0.vulnerability:.4g} (without a report {0.prior_vulnerability:.4g})",
-    "most often guessed record": "{0.most_hit:.4g}",
-    "attacker's error": "{0.error:.4g} {0.unit} (without a report {0.prior_error:.4g})",
-    "least protected record": "{0.least_error:.4g} {0.unit}",
-    "Shannon leakage": "{0.shannon_leakage:.4g} of {0.prior_entropy:.4g} bits",
-    "min-entropy leakage": "{0.min_entropy_leakage:.4g} bits",
-    "capacity": "{0.capacity:.4g}: helps no attacker with any prior by more",
+    "prior": "{prior_source}",
+    "guessed right": "{vulnerability:.4g} (without a report {prior_vulnerability:.4g})",
+    "most often guessed record": "{most_hit:.4g}",
+    "attacker's error": "{error:.4g} {unit} (without a report {prior_error:.4g})",
+    "least protected record": "{least_error:.4g} {unit}",
+    "Shannon leakage": "{shannon_leakage:.4g} of {prior_entropy:.4g} bits",
+    "min-entropy leakage": "{min_entropy_leakage:.4g} bits",
+    "capacity": "{capacity:.4g}: helps no attacker with any prior by more",
 }
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>What this table means</title>
@@ -100,12 +101,12 @@ def attack(file: TableFile, radius: list[float] | None = None, json: Json = None
     with working("measuring"):
         table = load(file)
         seen = attack_on(table.seen if isinstance(table, PandaTable) else table, radii=radius)
-    located = (
-        (f"located within {r:g} {seen.unit}", BESIDE.format(share, seen.prior_located[r]))
-        for r, share in seen.located.items()
-    )
-    rows = (*tell(ATTACKED, seen), *located)
-    show(f"Attack on {file} ({seen.method})", rows, json, seen.numbers())
+    numbers = seen.numbers()
+    rows = tell(ATTACKED, **numbers)
+    for within, share in numbers["located"].items():
+        name = f"located within {within} {seen.unit}"
+        rows += tell({name: BESIDE}, share, numbers["prior_located"][within])
+    show(f"Attack on {file} ({seen.method})", rows, json, numbers)
 
 
 @dataclass(frozen=True)
@@ -129,8 +130,8 @@ class Wanted:
 def epsilon(
     city: CityFile,
     wanted: Wanted,
-    records: int = 400,
-    outputs: int = 60,
+    records: Annotated[int, typer.Option(min=2)] = 400,
+    outputs: Annotated[int, typer.Option(min=1)] = 60,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:

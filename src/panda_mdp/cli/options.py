@@ -88,6 +88,13 @@ def require(holds: object, message: str, option: str | None = None) -> None:
         raise typer.BadParameter(message, param_hint=option)
 
 
+def check_table(path: Path) -> Path:
+    """A path for a table; refused before the work where none could be written there."""
+    require(path.suffix == ".pmdp", f"{path.name} does not end in .pmdp", "--out")
+    check_target(path)
+    return path
+
+
 def count_or_all(text: str) -> int:
     """A whole number from 1, or ALL for the word."""
     text = str(text)
@@ -110,7 +117,9 @@ NonNegative = Annotated[float, typer.Option(min=0)]
 AtMost = Annotated[float | None, typer.Option(min=0)]
 Share = Annotated[float | None, typer.Option(min=0, max=1)]
 FromOne = Annotated[int | None, typer.Option(min=1)]
+Gap = Annotated[float, typer.Option(min=0)]
 Target = Annotated[Path, typer.Option("--out", "-o", callback=check_target)]
+NewTable = Annotated[Path, typer.Option("--out", "-o", callback=check_table)]
 NewFile = Annotated[Path | None, typer.Option("--out", "-o", callback=check_target)]
 MaybeFile = Annotated[Path | None, typer.Argument()]
 Picture = Annotated[Path | None, typer.Option(callback=check_target)]
@@ -145,7 +154,7 @@ Tasks = Annotated[
     int,
     typer.Option(min=0, metavar="COUNT", help="Travel loss to so many tasks; 0 for displacement."),
 ]
-Epsilon = Annotated[float, typer.Option(metavar="NUMBER", help="Privacy budget per km.")]
+Epsilon = Annotated[float, typer.Option(min=0, metavar="NUMBER", help="Privacy budget per km.")]
 Seed = Annotated[
     int, typer.Option(min=0, metavar="NUMBER", help="Seed of the draw of records, outputs, tasks.")
 ]

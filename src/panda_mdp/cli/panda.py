@@ -24,7 +24,7 @@ from panda_mdp.cli.options import (
     require,
     told,
 )
-from panda_mdp.cli.printing import show_facts
+from panda_mdp.cli.printing import show
 
 if TYPE_CHECKING:
     from panda_mdp.panda.calibrate import Calibration, Trial
@@ -182,7 +182,7 @@ def panda(
         run.save(out / "panda.pmdp")
     with working("drawing"):
         pictures = _pictures(run, where, frontier, out)
-    show_facts(f"PAnDA on {city}", FACTS, facts, out / "results.json")
+    show(f"PAnDA on {city}", FACTS, out / "results.json", facts)
     output_console().print(
         f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
     )
@@ -291,4 +291,4 @@ def show_audit(file: Path, json: Path | None) -> None:
         "selection_epsilon": table.selection_epsilon,
         "pairs": problem.size * (problem.size - 1) // 2,
     }
-    show_facts(f"Audit of {file}", AUDITED, facts, json)
+    show(f"Audit of {file}", AUDITED, json, facts)

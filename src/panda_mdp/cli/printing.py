@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,27 +113,34 @@ def run_all(
             yield Comparison(problem).outcome(method, limit)
 
 
-def tell(words: Mapping[str, str], *things: Any, **found: Any) -> list[tuple[str, str]]:
-    """Rows of a table: what templates say of things."""
-    return [(name, template.format(*things, **found)) for name, template in words.items()]
+def tell(words: Mapping[str, str], *things: Any, **facts: Any) -> list[tuple[str, str]]:
+    """Rows of a table: what templates say of things and of facts, where these are known.
+
+    Of the facts `unit` and `holds` templates may say `per` and `verdict`.
+    """
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    known = {
+        "per": per(known.get("unit", "")),
+        "verdict": "yes" if known.get("holds") else "NO",
+        **known,
+    }
+    rows = []
+    for name, template in words.items():
+        with suppress(KeyError):
+            rows.append((name, template.format(*things, **known)))
+    return rows
 
 
 def show(
-    title: str, rows: Iterable[tuple[str, Any]], json: Path | None = None, value: Any = None
+    title: str,
+    rows: Mapping[str, str] | Iterable[tuple[str, Any]],
+    json: Path | None = None,
+    facts: Any = None,
 ) -> None:
-    """Print names with their values in two columns, and write what there is of them as JSON."""
+    """Print rows, or what templates say of the facts, in two columns; write the facts as JSON."""
     table = Table("name", title=title, title_justify="left", show_header=False)
     table.add_column("value", overflow="fold")
-    for name, shown in rows:
+    for name, shown in tell(rows, **facts) if isinstance(rows, Mapping) else rows:
         table.add_row(name, str(shown))
     output_console().print(table)
-    write_json(json, value)
-
-
-def show_facts(
-    title: str, words: Mapping[str, str], facts: Mapping[str, Any], json: Path | None
-) -> None:
-    """Print what templates say of facts, of which one is whether something holds and one a unit,
-    and write the facts as JSON."""
-    verdict = "yes" if facts["holds"] else "NO"
-    show(title, tell(words, **facts, verdict=verdict, per=per(facts["unit"])), json, facts)
+    write_json(json, facts)

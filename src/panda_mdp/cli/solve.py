@@ -16,10 +16,12 @@ from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
     RECORDS,
     Drawn,
+    Gap,
     Json,
     MapFile,
     MaybePath,
     MaybeText,
+    NewTable,
     NonNegative,
     Number,
     Share,
@@ -111,19 +113,17 @@ class Measured:
     """What distance privacy follows.
 
     Options:
-        metric NAME: 'straight', 'road' or 'density'.
+        metric: Along what distances are measured.
         people NUMBER: With the metric 'density': junctions within a nat.
     """
 
-    metric: str = "straight"
+    metric: Literal["straight", "road", "density"] = "straight"
     people: Number = None
 
     def apply(self, problem: Problem, city: City | Domain) -> Problem:
         """The same records, outputs and losses with privacy along streets, or by density."""
         from panda_mdp.space.domain import Domain
 
-        names = ("straight", "road", "density")
-        require(self.metric in names, f"{self.metric!r} is none of {', '.join(names)}", "--metric")
         belongs = "--people and --metric density belong together: give both, or neither"
         require((self.people is not None) == (self.metric == "density"), belongs, "--people")
         if self.metric == "straight":
@@ -152,7 +152,7 @@ class Solving:
 
     delta: Share = None
     method: str = "optimal"
-    gap: float = 0.01
+    gap: Gap = 0.01
     time_limit: NonNegative = 0.0
 
     def table(self, problem: Problem, objectives: Objectives) -> Any:
@@ -182,7 +182,7 @@ class Solving:
 @described
 def solve(
     city: MapFile,
-    out: Target,
+    out: NewTable,
     drawn: Drawn,
     measured: Measured,
     solving: Solving,
@@ -214,7 +214,6 @@ def solve(
     from panda_mdp.methods.references import REFERENCES, at_displacement
     from panda_mdp.panda.panda_table import PandaTable
 
-    require(out.suffix == ".pmdp", f"{out.name} does not end in .pmdp", "--out")
     method, displacement = solving.method.strip(), objectives.displacement
     only = (
         f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}"
@@ -251,14 +250,15 @@ def solve(
     solved = {name: getattr(table, name) for name in ("method", "lower_bound", "seconds")}
     solved["bound"] = None if table.bound is None else table.bound.words
     numbers |= {**solved, **details, "audited_epsilon": table.audit.epsilon}
-    show(str(out), meaning(table), json, numbers)
+    rows = tell(TABLE, **numbers, per=per(problem.domain.unit))
+    show(str(out), [*rows, *meaning(table)], json, numbers)
 
 
 TABLE = {
-    "method": "{0.method}",
-    "records": "{0.problem.size:,} with {0.problem.outputs_count:,} outputs",
-    "epsilon": "{0.problem.epsilon:g} {per}, audited {0.audit.epsilon:.6g}",
-    "expected loss": "{0.loss:.4g} {0.problem.loss_unit}",
+    "method": "{method}",
+    "records": "{records:,} with {outputs:,} outputs",
+    "epsilon": "{epsilon:g} {per}, audited {audited_epsilon:.6g}",
+    "expected loss": "{loss:.4g} {unit}",
 }
 SECOND = (
     "the loss, then {what} within {percent:g} % of it: {value:.4g}{of}, with the loss alone "
@@ -282,8 +282,7 @@ DOMINATES = (
 def meaning(mechanism: Any) -> list[tuple[str, str]]:
     """What a table promises and costs, in words."""
     problem = mechanism.problem
-    rows = tell(TABLE, mechanism, per=per(problem.domain.unit))
-    bound = mechanism.bound
+    rows, bound = [], mechanism.bound
     if bound is not None and "dominates" not in mechanism.details:
         share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
         least_loss = f"{bound.value:.4g} {problem.loss_unit}"

@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from panda_mdp.cli.frame import progress_console, working, write_json
-from panda_mdp.cli.options import FromOne, Json, MaybePath, NonNegative, Target, described, require
+from panda_mdp.cli.options import (
+    Epsilon,
+    FromOne,
+    Gap,
+    Json,
+    MaybePath,
+    NewTable,
+    NonNegative,
+    Target,
+    described,
+)
 from panda_mdp.cli.printing import show
 
 if TYPE_CHECKING:
@@ -18,6 +28,13 @@ if TYPE_CHECKING:
 
 TOGETHER = 20_000
 """Lines that are drawn at a time."""
+TABLE = {
+    "words": "{words:,}",
+    "epsilon": "{epsilon:g} {per}, audited {audited_epsilon:.6g}",
+    "expected distance": "{loss_words}",
+    "drawn as they are": "{kept:.1%}",
+    "texts": "panda-mdp sanitise {file} FILE -o FILE; the words of a text add up",
+}
 
 
 @dataclass(frozen=True)
@@ -47,9 +64,9 @@ class Vectors:
 @described
 def words(
     vectors: Vectors,
-    out: Target,
-    epsilon: Annotated[float, typer.Option()] = 2.0,
-    gap: float = 0.01,
+    out: NewTable,
+    epsilon: Epsilon = 2.0,
+    gap: Gap = 0.01,
     time_limit: NonNegative = 0.0,
     json: Json = None,
 ) -> None:
@@ -72,7 +89,6 @@ def words(
     from panda_mdp.methods.optimal.optimal import optimal
     from panda_mdp.problem import Problem
 
-    require(out.suffix == ".pmdp", f"{out.name} does not end in .pmdp", "--out")
     with working("reading the vectors"):
         domain = vectors.domain()
         every = np.arange(domain.size)
@@ -80,23 +96,18 @@ def words(
     table = optimal(problem, gap, time_limit=time_limit or None, progress=print_progress)
     table.save(out)
     kept = float(np.mean([table.row(k)[k] for k in every[:: max(1, domain.size // 1000)]]))
-    rows = [
-        ("words", f"{domain.size:,}"),
-        ("epsilon", f"{epsilon:g} per {domain.unit}, audited {table.audit.epsilon:.6g}"),
-        ("expected distance", table.loss_words),
-        ("drawn as they are", f"{kept:.1%}"),
-        ("texts", f"panda-mdp sanitise {out} FILE -o FILE; the words of a text add up"),
-    ]
     numbers = {
         "file": str(out),
         "words": domain.size,
+        "unit": domain.unit,
         "epsilon": epsilon,
         "audited_epsilon": table.audit.epsilon,
         "loss": table.loss,
+        "loss_words": table.loss_words,
         "lower_bound": table.lower_bound,
         "kept": kept,
     }
-    show(str(out), rows, json, numbers)
+    show(str(out), TABLE, json, numbers)
 
 
 @described
