@@ -21,7 +21,9 @@ def test_odds_are_a_promise_for_every_pair(problem):
     assert [point.epsilon / choice.epsilon for point in choice.curve] == [0.25, 0.5, 1, 2, 4]
     for point in choice.curve:
         assert point.lower_bound <= point.loss <= choice.constant_loss * (1 + 1e-9)
-        assert point.loss <= point.exponential * 1.02
+        at = problem.with_epsilon(point.epsilon)
+        assert point.loss <= pm.exponential(at, tight=True).loss * 1.02
+        assert f"{point.loss:.4g}  {point.lower_bound:12.4g}" in choice.text
         assert point.error <= choice.prior_error * (1 + 1e-9)
     assert "4 to 1" in choice.text
 

@@ -10,7 +10,6 @@ from panda_mdp import Domain, loss_exponential
 from panda_mdp.methods.benders import (
     Cluster,
     Cut,
-    Master,
     Split,
     compact_clusters,
     thin_graph,
@@ -116,13 +115,13 @@ def test_feasibility_cuts_cut_off_the_point_and_no_private_table():
 def test_the_master_bounds_the_optimum_from_below_by_its_prices(split):
     problem = split.problem
     optimum = solve_lp(problem, "graph", "simplex")
-    master = Master(split)
+    fresh = Split(problem, split.graph, split.label)
     bounds = []
     for table in private_tables(problem):
-        master.add([cluster.reply(table.ravel())[1] for cluster in split.clusters])
-        answer = master.lp.solve()
+        fresh.add([cluster.reply(table.ravel())[1] for cluster in fresh.clusters])
+        answer = fresh.master.solve()
         assert answer.optimal
-        bound = dual_bound(problem, split.graph, master.multipliers(answer))
+        bound = dual_bound(problem, split.graph, fresh.multipliers(answer.prices))
         assert bound == pytest.approx(answer.objective * split.scale, rel=1e-6)
         assert bound <= optimum.loss
         bounds.append(bound)

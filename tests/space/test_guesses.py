@@ -58,15 +58,16 @@ def test_the_sets_are_those_of_all_circles(kind, radius):
 
 def test_the_best_record_is_the_same_however_distances_are_cut():
     rng = np.random.default_rng(4)
-    domain = pm.Domain.from_vectors(rng.normal(size=(9, 3)))
-    columns, apart = rng.random((9, 5)), domain.distances()
-    parts = [slice(0, 2), slice(2, 7), slice(7, 9)]
+    domain = pm.Domain.from_vectors(rng.normal(size=(2_100, 3)))
+    assert len(list(domain.blocks())) == 2
+    columns, apart = rng.random((2_100, 5)), domain.distances()
+    # The best guess of the last column is in the second block.
+    columns[:, 4] = np.arange(2_100) == 2_099
     for radius in (None, float(np.median(apart))):
         cost = (apart if radius is None else -1.0 * (apart <= radius)) @ columns
-        blocks = [(part, apart[part]) for part in parts]
-        least, best = best_records(domain, columns, (radius,), blocks)
-        assert least[0] == pytest.approx(cost.min(axis=0))
-        assert best[0].tolist() == cost.argmin(axis=0).tolist()
+        least, best = best_records(domain, columns, radius)
+        assert least == pytest.approx(cost.min(axis=0))
+        assert cost[best, np.arange(5)] == pytest.approx(least)
 
 
 def test_records_on_the_circle_are_inside():

@@ -215,8 +215,8 @@ def _within(
         return gained.max(axis=0), inside[gained.argmax(axis=0)], False
     held = held_sets(domain, radius)
     if held is None:
-        least, best = best_records(domain, columns, (radius,))
-        return -least[0], domain.distances(best[0], None) <= radius, True
+        least, best = best_records(domain, columns, radius)
+        return -least, domain.distances(best, None) <= radius, True
     gained = held @ columns
     return gained.max(axis=0), held[gained.argmax(axis=0)].toarray() > 0, False
 

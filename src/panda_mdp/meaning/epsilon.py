@@ -21,11 +21,8 @@ from panda_mdp.meaning.words import (
     noun_of,
     word_lines,
 )
-from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.certify import Budget
-from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.optimal.optimal import optimal
-from panda_mdp.methods.planar_laplace import planar_laplace
 from panda_mdp.methods.second.dominate import (
     RADII,
     check_references,
@@ -40,10 +37,7 @@ STEPS = 12
 """Bisections of the logarithm of epsilon."""
 CLOSE = 0.02
 """A bisection ends when the ends of the bracket differ by this share."""
-CURVE_ROW = (
-    "{epsilon:14.4g}  {loss:12.4g}  {lower_bound:12.4g}  {exponential:11.4g}  {laplace:>13}  "
-    "{error:12.4g}"
-)
+CURVE_ROW = "{epsilon:14.4g}  {loss:12.4g}  {lower_bound:12.4g}  {error:12.4g}"
 AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The curve's epsilons, in multiples of the one that was chosen."""
 WORTHLESS, BARE, FREE = 0.95, 0.05, 0.005
@@ -60,10 +54,6 @@ class Point:
     loss: float
     """Of the optimal table, private over all pairs."""
     lower_bound: float
-    exponential: float
-    """The tight exponential mechanism's loss."""
-    laplace: float | None
-    """Planar Laplace with a remap; None where records do not lie in a plane."""
     error: float
     """Expected error of the best attacker against the optimal table, in the domain's unit."""
     vulnerability: float
@@ -136,12 +126,10 @@ class Choice:
             f"{guess_words(self.chosen.vulnerability)}.",
             *self.words,
             "",
-            f"epsilon [{inverse(self.unit)}]  optimal loss  proven bound  exponential  "
-            "Laplace+remap  attacker off",
+            f"epsilon [{inverse(self.unit)}]  optimal loss  proven bound  attacker off",
         ]
         for point in self.curve:
-            laplace = "" if point.laplace is None else f"{point.laplace:.4g}"
-            row = CURVE_ROW.format(**vars(point) | {"laplace": laplace})
+            row = CURVE_ROW.format(**vars(point))
             lines.append(row + ("  <-" if point is self.chosen else ""))
         most = amount(f"{self.constant_loss:.4g}", self.loss_unit)
         return "\n".join([*lines, f"Always the same report loses {most}: no epsilon costs more.\n"])
@@ -191,7 +179,10 @@ def choose_epsilon(
     start = 1 / float(np.sqrt(nearest * problem.domain.diameter))
 
     def at(epsilon: float) -> Mechanism:
-        return _best(problem.with_epsilon(epsilon))
+        with warnings.catch_warnings():
+            # A gap that is not reached (a loss of nearly 0) is seen in the curve.
+            warnings.simplefilter("ignore", GapWarning)
+            return optimal(problem.with_epsilon(epsilon), gap=GAP)
 
     if within is not None and odds is not None:
         epsilon = float(np.log(odds) / within)
@@ -206,20 +197,24 @@ def choose_epsilon(
         least = float(error or 0.0)
         epsilon = _edge(start, lambda e: attack(at(e)).error >= least, False, "error", problem)
         reason = f"the largest at which the best attacker is off by {distance_words(least, unit)}"
-    seen = [_point(problem.with_epsilon(factor * epsilon)) for factor in AROUND]
-    chosen, table, prior_error = seen[AROUND.index(1.0)]
+    tables = [at(factor * epsilon) for factor in AROUND]
+    middle, attacks = AROUND.index(1.0), [attack(table) for table in tables]
+    curve = tuple(
+        Point(table.epsilon, table.loss, table.lower_bound or 0.0, seen.error, seen.vulnerability)
+        for table, seen in zip(tables, attacks, strict=True)
+    )
     return Choice(
         epsilon=epsilon,
         reason=reason,
-        curve=tuple(point for point, *_ in seen),
-        chosen=chosen,
+        curve=curve,
+        chosen=curve[middle],
         constant_loss=float(problem.mean_loss.min()),
         free_loss=float(problem.prior @ problem.loss.min(axis=1)),
-        prior_error=prior_error,
+        prior_error=attacks[middle].prior_error,
         unit=unit,
         loss_unit=loss_unit,
         noun=noun_of(problem.domain),
-        words=tuple(word_lines(table)),
+        words=tuple(word_lines(tables[middle])),
     )
 
 
@@ -259,29 +254,6 @@ def least_epsilon(
 
     _edge(problem.epsilon, holds, True, "references, beaten by every measure", problem)
     return found[min(found)], max(refuted)
-
-
-def _best(problem: Problem) -> Mechanism:
-    """The optimal table. A gap that is not reached (a loss of nearly 0) is seen in the curve."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GapWarning)
-        return optimal(problem, gap=GAP)
-
-
-def _point(problem: Problem) -> tuple[Point, Mechanism, float]:
-    """The curve at the problem's epsilon, its table, and the attacker's error without a report."""
-    table = _best(problem)
-    seen = attack(table)
-    point = Point(
-        epsilon=problem.epsilon,
-        loss=table.loss,
-        lower_bound=float(table.lower_bound or 0.0),
-        exponential=exponential(problem, tight=True).loss,
-        laplace=None if problem.domain.plane is None else remap(planar_laplace(problem)).loss,
-        error=seen.error,
-        vulnerability=seen.vulnerability,
-    )
-    return point, table, seen.prior_error
 
 
 def _edge(

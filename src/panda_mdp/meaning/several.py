@@ -372,7 +372,7 @@ def locate_anchor(
         drawn = np.eye(len(counts)) * (1 - away) + elsewhere
         logs = scipy.special.logsumexp(_log_likelihoods(counts, drawn), b=matrix, axis=1)
     belief = _posterior(weights, logs)
-    place = int(best_records(problem.domain, belief[:, None])[1][0, 0])
+    place = int(best_records(problem.domain, belief[:, None])[1][0])
     distance = problem.domain.distances([place], None)[0]
     order = np.argsort(distance, kind="stable")
     last = min(int(np.searchsorted(np.cumsum(belief[order]), share)), len(order) - 1)

@@ -28,7 +28,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.highs import Answer, Lp, cost_scale, multipliers, require_numba
+from panda_mdp.compute.highs import Lp, cost_scale, multipliers, require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
@@ -59,12 +59,13 @@ def compact_clusters(domain: Domain, count: int) -> IntArray:
 
 
 class Split:
-    """The rows of the whole LP, and which of its columns are a border's and which a cluster's;
-    costs are divided by `scale` for the solver."""
+    """The rows of the whole LP, which of its columns are a border's and which a cluster's, and the
+    master: the LP over the border's, with cuts in place of the clusters' insides. Costs are divided
+    by `scale` for the solver."""
 
     def __init__(self, problem: Problem, graph: Graph, label: IntArray) -> None:
         self.problem, self.graph, self.label = problem, graph, label
-        self.exponent = problem.epsilon * graph.length
+        self.exponent, outputs = problem.epsilon * graph.length, problem.outputs_count
         self.rows, self.lower, self.upper = table_rows(
             graph.ends, self.exponent, *problem.loss.shape
         )
@@ -72,20 +73,59 @@ class Split:
         self.cost = problem.weighted_loss.ravel() / self.scale
         across = np.diff(label[graph.ends], axis=1)[:, 0] != 0
         self.boundary = np.isin(np.arange(problem.size), graph.ends[across])
-        owner = np.repeat(np.where(self.boundary, -1, label), problem.outputs_count)
+        owner = np.repeat(np.where(self.boundary, -1, label), outputs)
         self.border = np.flatnonzero(owner < 0)
         inside = np.unique(owner[owner >= 0]).tolist()
         self.clusters = [Cluster(self, c, np.flatnonzero(owner == c)) for c in inside]
+        self.cuts: list[Cut] = []
+        self._sizes: list[float] = []
+        """What the cuts' rows were divided by."""
+        own = np.ones(len(self.upper), dtype=np.bool_)
+        for cluster in self.clusters:
+            own[cluster.rows] = False
+        self._own = np.flatnonzero(own)
+        least = [c.cost.reshape(-1, outputs).min(axis=1).sum() for c in self.clusters]
+        private = self.rows[self._own].tocsc()[:, self.border]
+        unused = scipy.sparse.csr_array((len(self._own), len(least)))
+        self.master = Lp(
+            np.append(self.cost[self.border], np.ones(len(least))),
+            scipy.sparse.csr_array(scipy.sparse.hstack([private, unused])),
+            self.lower[self._own],
+            self.upper[self._own],
+            lower=np.append(np.zeros(len(self.border)), least),
+        )
+
+    def add(self, cuts: list[Cut]) -> None:
+        """Further cuts of the master."""
+        for cut in cuts:
+            row, least = cut.row(self)
+            size = float(np.abs(row).max())
+            if size > 0:
+                rows = scipy.sparse.csr_array(row[None] / size)
+                self.master.add_rows(rows, np.array([least / size]), np.array([np.inf]))
+                self.cuts.append(cut)
+                self._sizes.append(size)
 
     def multipliers(self, prices: FloatArray) -> FloatArray:
-        """Those of all edges, (2, E, m), in the problem's own costs, from prices of all rows."""
+        """Those of the whole graph, (2, E, m), in the problem's own costs, from the master's.
+
+        The price of a cut is its share in its cluster's multipliers; the shares of a cluster's
+        optimality cuts sum to 1, the bound on the cluster's cost taking what is left.
+        """
+        total = np.zeros(len(self.upper))
+        total[self._own], shares = np.split(prices, [len(self._own)])
+        for cut, share in zip(self.cuts, shares / self._sizes, strict=True):
+            total[cut.prices.indices] += max(share, 0.0) * cut.prices.data
         problem = self.problem
-        edges = prices[problem.size :]
+        edges = total[problem.size :]
         return self.scale * multipliers(edges, self.exponent, problem.outputs_count)
 
     def grown(self, more: Graph) -> Split:
-        """The same clusters with further pairs, which may make internal records a border's."""
-        return Split(self.problem, self.graph.join(more.ends, more.length), self.label)
+        """The same clusters with further pairs, which may make internal records a border's; cuts
+        are kept."""
+        larger = Split(self.problem, self.graph.join(more.ends, more.length), self.label)
+        larger.add([cut.among(self, larger) for cut in self.cuts])
+        return larger
 
 
 @dataclass(frozen=True)
@@ -146,55 +186,6 @@ class Cluster:
         cut.eliminate_zeros()
         best = answer.primal if answer.optimal else None
         return best, Cut(self.label, answer.optimal, cut)
-
-
-class Master:
-    """The LP over the boundary records, with cuts in place of the clusters' insides."""
-
-    def __init__(self, split: Split) -> None:
-        self.split = split
-        self.cuts: list[Cut] = []
-        self._sizes: list[float] = []
-        """What the cuts' rows were divided by."""
-        touched = [cluster.rows for cluster in split.clusters]
-        self._rows = np.delete(
-            np.arange(len(split.upper)), np.concatenate([[], *touched]).astype(np.int64)
-        )
-        outputs = split.problem.outputs_count
-        least = [float(c.cost.reshape(-1, outputs).min(axis=1).sum()) for c in split.clusters]
-        own = split.rows[self._rows].tocsc()[:, split.border]
-        unused = scipy.sparse.csr_array((len(self._rows), len(least)))
-        self.lp = Lp(
-            np.append(split.cost[split.border], np.ones(len(least))),
-            scipy.sparse.csr_array(scipy.sparse.hstack([own, unused])),
-            split.lower[self._rows],
-            split.upper[self._rows],
-            lower=np.append(np.zeros(len(split.border)), least),
-        )
-
-    def add(self, cuts: list[Cut]) -> None:
-        """Further cuts."""
-        for cut in cuts:
-            row, least = cut.row(self.split)
-            size = float(np.abs(row).max())
-            if size > 0:
-                rows = scipy.sparse.csr_array(row[None] / size)
-                self.lp.add_rows(rows, np.array([least / size]), np.array([np.inf]))
-                self.cuts.append(cut)
-                self._sizes.append(size)
-
-    def multipliers(self, answer: Answer) -> FloatArray:
-        """Multipliers of the whole graph, (2, E, m).
-
-        The price of a cut is its share in its cluster's multipliers; the shares of a cluster's
-        optimality cuts sum to 1, the bound on the cluster's cost taking what is left.
-        """
-        total = np.zeros(len(self.split.upper))
-        if answer.prices is not None:
-            total[self._rows], shares = np.split(answer.prices, [len(self._rows)])
-            for cut, share in zip(self.cuts, shares / self._sizes, strict=True):
-                total[cut.prices.indices] += max(share, 0.0) * cut.prices.data
-        return self.split.multipliers(total)
 
 
 RECORDS_PER_CLUSTER = 150
@@ -273,12 +264,11 @@ class Decomposed(TableSolver):
         with standing.stage("graph"):
             graph = thin_graph(problem.domain, problem.epsilon)
             split = Split(problem, graph, compact_clusters(problem.domain, self.count))
-        self._restart(split, [], standing)
+        self._restart(split, standing)
 
-    def _restart(self, split: Split, cuts: list[Cut], standing: Standing) -> None:
+    def _restart(self, split: Split, standing: Standing) -> None:
         """From the best private table, which is feasible for every graph."""
-        self.split, self.master, self.edges = split, Master(split), split.graph.count
-        self.master.add(cuts)
+        self.split, self.edges = split, split.graph.count
         self.centre, self.point_value = standing.certified.matrix.ravel(), np.inf
         # Where nothing is inside the master's point is the answer.
         self.step = LARGEST_STEP if split.clusters else 1.0
@@ -288,13 +278,13 @@ class Decomposed(TableSolver):
         """One master, and the clusters on the way to its point."""
         self.iterations += 1
         with standing.stage("master"):
-            answer = self.master.lp.solve(standing.left())
-        lowest, self.status = answer.objective, answer.status
-        if not answer.optimal or lowest is None or answer.primal is None:
+            answer = self.split.master.solve(standing.left())
+        lowest, prices, self.status = answer.objective, answer.prices, answer.status
+        if not answer.optimal or lowest is None or answer.primal is None or prices is None:
             self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.FAILED
             return
         # Of the cuts so far: the step adds others.
-        self._weights = self.master.multipliers(answer)
+        self._weights = self.split.multipliers(prices)
         target_point = self.centre.copy()
         target_point[self.split.border] = answer.primal[: len(self.split.border)]
         self._step_towards(np.maximum(target_point, 0.0), standing)
@@ -320,8 +310,7 @@ class Decomposed(TableSolver):
         table = self.closure.start(candidate)
         more = broken_pairs(self.closure, split.graph, table, self.problem.epsilon)
         if more.count:
-            larger = split.grown(more)
-            self._restart(larger, [cut.among(split, larger) for cut in self.master.cuts], standing)
+            self._restart(split.grown(more), standing)
         elif self._accuracy < 1e-6:
             self.ended = Stopped.PRECISION_REACHED
         else:
@@ -347,7 +336,7 @@ class Decomposed(TableSolver):
         with standing.stage("clusters"), ThreadPoolExecutor(workers) as pool:
             # What is left when it is a cluster's turn.
             replies = list(pool.map(lambda c: c.reply(point, standing.left()), clusters))
-        self.master.add([cut for _, cut in replies if cut is not None])
+        self.split.add([cut for _, cut in replies if cut is not None])
         point = point.copy()
         for cluster, (entries, _) in zip(clusters, replies, strict=True):
             if entries is None:
@@ -362,5 +351,5 @@ class Decomposed(TableSolver):
         return {
             "clusters": int(self.split.label.max()) + 1,
             "boundary_records": int(self.split.boundary.sum()),
-            "cuts": len(self.master.cuts),
+            "cuts": len(self.split.cuts),
         }

@@ -12,7 +12,6 @@ the best of them is the best of all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -25,8 +24,6 @@ from panda_mdp.base.deadline import check_time
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Metric
 
-Blocks = Iterable[tuple[slice, FloatArray]]
-"""Rows of the distances of all records, as `Domain.blocks` gives them."""
 MOST_CENTRES = 400_000
 """Centres that are tried; more take minutes."""
 MOST_RADIUS_KM = 1000.0
@@ -129,31 +126,24 @@ def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
 
 
 def best_records(
-    domain: Domain,
-    columns: FloatArray,
-    radii: Sequence[float | None] = (None,),
-    blocks: Blocks | None = None,
+    domain: Domain, columns: FloatArray, radius: float | None = None
 ) -> tuple[FloatArray, IntArray]:
     """The least cost under each column of weights over the records, and the record that has it,
-    by each radius, (radii, columns). K x K distances are held only where `blocks` has them."""
-    least = np.full((len(radii), columns.shape[1]), np.inf)
-    best = np.zeros(least.shape, dtype=np.int64)
-    for guesses, distance in domain.blocks() if blocks is None else blocks:
-        for k, radius in enumerate(radii):
-            # A guess costs its distance; or -1 where it lies within the radius.
-            each = distance if radius is None else -(distance <= radius).astype(np.float64)
-            cost = each @ columns
-            first, now = cost.argmin(axis=0), cost.min(axis=0)
-            better = now < least[k]
-            least[k, better], best[k, better] = now[better], guesses.start + first[better]
+    (columns,): a guess costs its distance; or -1 where it lies within a radius. K x K distances
+    are not held."""
+    least = np.full(columns.shape[1], np.inf)
+    best = np.zeros(len(least), dtype=np.int64)
+    for guesses, distance in domain.blocks():
+        each = distance if radius is None else -(distance <= radius).astype(np.float64)
+        cost = each @ columns
+        first, now = cost.argmin(axis=0), cost.min(axis=0)
+        better = now < least
+        least[better], best[better] = now[better], guesses.start + first[better]
     return least, best
 
 
 def best_guesses(
-    domain: Domain,
-    columns: FloatArray,
-    blocks: Blocks | None = None,
-    at_rest: float = AT_REST,
+    domain: Domain, columns: FloatArray, at_rest: float = AT_REST
 ) -> tuple[npt.NDArray[Any], FloatArray]:
     """The guess of least expected distance under each column of weights over the records, (K, m),
     and that distance, (m,).
@@ -161,10 +151,10 @@ def best_guesses(
     Guesses are places, as points of the embedding, (m, p), where there are any between records,
     else records, (m,). What is said of a place is attained by it: no guess may be better than it.
     """
-    least, best = best_records(domain, columns, blocks=blocks)
+    least, best = best_records(domain, columns)
     if has_places(domain.metric):
-        return refined_medians(domain, columns, best[0], at_rest)
-    return best[0], least[0]
+        return refined_medians(domain, columns, best, at_rest)
+    return best, least
 
 
 def as_guesses(domain: Domain, records: IntArray) -> npt.NDArray[Any]:

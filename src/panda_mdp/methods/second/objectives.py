@@ -24,7 +24,6 @@ from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.guesses import (
     AT_REST,
-    Blocks,
     as_guesses,
     best_guesses,
     best_records,
@@ -47,8 +46,6 @@ NEARER = 1e-4
 """Relative: guesses that are better by less than this are no new ones."""
 ON_THE_WAY = 1e-6
 """Precision of medians while a table is looked for; what is said of it at the end has all."""
-LARGEST = 1 << 25
-"""Distances between records that are held; of more records they are computed at every look."""
 LARGEST_GAIN = 40_000_000
 """Entries of a gain that are held."""
 
@@ -221,8 +218,6 @@ class Guesses(Forms):
     problem: Problem
     at_rest: float
     """Precision of the guesses of a value."""
-    blocks: Blocks | None
-    """All distances, where they can be held."""
     work = 0.4
     price_factor = 10.0
 
@@ -237,16 +232,15 @@ class Guesses(Forms):
         if table is None:
             alike = _costs(problem, as_guesses(domain, np.arange(size)))
             each = np.broadcast_to(alike, (problem.outputs_count, size, size))
-            return cls(2.0, each, problem, AT_REST, None)
+            return cls(2.0, each, problem, AT_REST)
         count = min(HELD, size)
         near = np.arange(count - count // 2)
         far = np.geomspace(len(near) + 1, max(len(near) + 1, FARTHEST_RANK * size), count // 2)
         ranks = np.unique(np.concatenate([near, np.minimum(far.astype(np.int64), size - 1)]))
-        blocks = list(domain.blocks()) if size * size <= LARGEST else None
-        best = best_records(domain, problem.prior[:, None] * table, blocks=blocks)[1][0]
+        best = best_records(domain, problem.prior[:, None] * table)[1]
         held = np.argsort(domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
         costs = [_costs(problem, as_guesses(domain, guesses)) for guesses in held]
-        return cls(16.0, np.stack(costs, axis=1), problem, ON_THE_WAY, blocks)
+        return cls(16.0, np.stack(costs, axis=1), problem, ON_THE_WAY)
 
     def forward(self, table: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(table.T, dtype=np.float32)[:, :, None]
@@ -275,7 +269,7 @@ class Guesses(Forms):
         return steep * 1.01
 
     def value(self, table: FloatArray) -> float:
-        return -place_error(self.problem, table, self.blocks, self.at_rest)
+        return -place_error(self.problem, table, self.at_rest)
 
     @property
     def least(self) -> float:
@@ -293,7 +287,7 @@ class Guesses(Forms):
         """The best guesses of `table` take the places of the least used ones, and their weights, so
         that sums stay 1."""
         columns = self.problem.prior[:, None] * table
-        best, off = best_guesses(self.problem.domain, columns, self.blocks, self.at_rest)
+        best, off = best_guesses(self.problem.domain, columns, self.at_rest)
         missing = np.flatnonzero(off * (1 + NEARER) < -self.forward(table).max(axis=0))
         if len(missing) == 0:
             return self
@@ -303,15 +297,10 @@ class Guesses(Forms):
         return replace(self, coefficients=coefficients)
 
 
-def place_error(
-    problem: Problem,
-    table: FloatArray,
-    blocks: Blocks | None = None,
-    at_rest: float = AT_REST,
-) -> float:
+def place_error(problem: Problem, table: FloatArray, at_rest: float = AT_REST) -> float:
     """How far off the best guess of the place is, wherever it lies."""
     columns = problem.prior[:, None] * table
-    return float(best_guesses(problem.domain, columns, blocks, at_rest)[1].sum())
+    return float(best_guesses(problem.domain, columns, at_rest)[1].sum())
 
 
 def _costs(problem: Problem, guesses: npt.NDArray[Any]) -> Float32Array:
