@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import geopandas as gpd
 import igraph
 import networkx as nx
 import numpy as np
-import osmnx
 import pytest
 from shapely import LineString
 
 from panda_mdp import load_city
-from panda_mdp.city.maps import MapOptions, fetch_place
-from panda_mdp.errors import CityError, FileFormatError, MissingDependencyError
+from panda_mdp.city.maps import MapOptions
+from panda_mdp.errors import CityError, FileFormatError
 
 PLACES = {"a": (11.0, 48.0), "b": (11.01, 48.0), "c": (11.01, 48.01)}
 
@@ -72,28 +70,6 @@ def test_projected_graphs_name_their_system():
 
 def test_igraph():
     check(igraph.Graph.from_networkx(directed()))
-
-
-def test_places_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OSMnx downloads; its answer is a graph like any other."""
-    asked = []
-
-    def graph_from_place(place: str, network_type: str) -> nx.MultiDiGraph:
-        asked.append((place, network_type))
-        if place == "Atlantis":
-            msg = "nothing found"
-            raise ValueError(msg)
-        return directed()
-
-    monkeypatch.setattr(osmnx, "graph_from_place", graph_from_place)
-    report = fetch_place("Modena, Italy", MapOptions(network="walk"))
-    assert asked == [("Modena, Italy", "walk")]
-    assert (report.city.nodes, report.city.name, report.source) == (3, "Modena", "OSMnx")
-    with pytest.raises(CityError, match="Atlantis"):
-        fetch_place("Atlantis")
-    monkeypatch.setitem(sys.modules, "osmnx", None)
-    with pytest.raises(MissingDependencyError, match=r"panda-mdp\[geo\]"):
-        fetch_place("Modena, Italy")
 
 
 def test_a_frame_of_lines():

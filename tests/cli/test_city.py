@@ -45,7 +45,7 @@ def test_import_of_an_area(graphml: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["import", "-o", "x.npz"], "either a FILE or --place"),
+        (["import", "-o", "x.npz"], "Missing argument"),
         (["import", "TOWN", "-o", "x.txt"], "neither .npz nor .graphml"),
         (["import", "TOWN", "-o", "x.npz", "--bbox", "1", "2"], "4 arguments"),
         (["import", "TOWN", "-o", "x.npz", "--bbox", *"5214"], "south below north"),

@@ -134,8 +134,7 @@ def test_refused_with_index_and_remedy(name, backend):
 
 
 @pytest.mark.parametrize("size", [4, 130])
-def test_triangle_tolerance_is_relative(size, backend):
-    """130 records are enough for the compiled check."""
+def test_triangle_tolerance_is_relative(size):
     line = np.abs(np.subtract.outer(np.arange(float(size)), np.arange(float(size))))
     inside = changed(line, (0, 3, 3 * (1 + 0.9e-9)), (3, 0, 3 * (1 + 0.9e-9)))
     assert Domain.from_matrix(inside).size == size

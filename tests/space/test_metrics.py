@@ -13,6 +13,7 @@ from panda_mdp.space.metrics import (
     Euclidean,
     Haversine,
     Matrix,
+    broken_triangle,
     haversine_km,
     latitude_cosine,
     longitude_gap,
@@ -179,3 +180,36 @@ def test_arrays_are_read_only_copies():
     assert metric.lat[0] == 1.0
     with pytest.raises(ValueError, match="read-only"):
         metric.lat[0] = 3.0
+
+
+def test_broken_triangle_finds_what_brute_force_finds():
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(60):
+        table = rng.uniform(1.0, 2.3, (7, 7))
+        table = np.triu(table, k=1) + np.triu(table, k=1).T
+        detours = table[:, :, None] + table[None, :, :]
+        broken = table[:, None, :] > (1 + 1e-9) * detours
+        i, j, k = broken_triangle(table, 1 + 1e-9)
+        assert (i >= 0) == bool(broken.any())
+        if i >= 0:
+            found += 1
+            assert table[i, j] > (1 + 1e-9) * (table[i, k] + table[k, j])
+    assert 10 < found < 60
+
+
+@pytest.mark.parametrize(("i", "j"), [(0, 1), (31, 32), (5, 598), (40, 511), (40, 512), (598, 599)])
+def test_broken_triangle_across_blocks(i, j):
+    """One pair is too long in a table of several blocks of rows and columns."""
+    points = np.random.default_rng(3).random((600, 2))
+    table = plane_distances(points)
+    assert broken_triangle(table, 1 + 1e-9) == (-1, -1, -1)
+    table[i, j] = table[j, i] = 3.0
+    a, b, k = broken_triangle(table, 1 + 1e-9)
+    assert (a, b) == (i, j)
+    assert table[a, b] > table[a, k] + table[k, b]
+
+
+def plane_distances(points: np.ndarray) -> np.ndarray:
+    apart = np.linalg.norm(points[:, None] - points, axis=2)
+    return (apart + apart.T) / 2

@@ -32,6 +32,7 @@ from panda_mdp.base.text import card
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
 from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.paths import shortest_parallel
 
 Measure = Literal["length", "time"]
 LARGEST = np.finfo(np.float64).max
@@ -380,32 +381,16 @@ def _shortest(graph: scipy.sparse.csr_array, sources: IntArray) -> FloatArray:
     return scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=sources)
 
 
-def shortest_parallel(
-    a: IntArray, b: IntArray, length: FloatArray
-) -> tuple[IntArray, IntArray, FloatArray]:
-    """Each pair (a, b) once, with the shortest length; loops dropped, pairs ascending."""
-    proper = a != b
-    a, b, length = a[proper], b[proper], length[proper]
-    order = np.lexsort((length, b, a))
-    first = order[group_starts(a[order], b[order])]
-    return a[first], b[first], length[first]
-
-
-def group_starts(*keys: npt.NDArray[np.generic]) -> IntArray:
-    """Where a new group begins among rows whose equal keys stand together."""
-    new = np.ones(len(keys[0]), dtype=np.bool_)
-    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    return np.flatnonzero(new)
-
-
 def group_ranks(*keys: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
     """Of each row: how many before it have the same keys, and how many have them in all."""
     order = np.lexsort(keys)
-    starts = group_starts(*(key[order] for key in keys))
-    sizes = np.diff(np.append(starts, len(order)))
+    rows = np.stack([key[order] for key in keys], axis=1)
+    new = np.ones(len(order), dtype=np.bool_)
+    new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    starts, group = np.flatnonzero(new), np.cumsum(new) - 1
     rank, size = np.empty_like(order), np.empty_like(order)
-    rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
-    size[order] = np.repeat(sizes, sizes)
+    rank[order] = np.arange(len(order)) - starts[group]
+    size[order] = np.bincount(group)[group]
     return rank, size
 
 

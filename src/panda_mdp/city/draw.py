@@ -14,7 +14,7 @@ from panda_mdp.city.layers import NoStreetsError
 from panda_mdp.city.maps import load_city
 from panda_mdp.city.places import load_places
 from panda_mdp.city.synthetic import synthetic_city
-from panda_mdp.errors import ProblemError
+from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.loss import distance_loss
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
@@ -32,17 +32,38 @@ def find_city(name: str, records: int | None, seed: int) -> City:
     return load_city(name)
 
 
-def find_places(name: str, records: int | None, seed: int) -> City | Domain:
-    """The city of a path; of a file without streets (points, zones, cells) the domain."""
-    if not (name.lower().endswith(".csv") and Path(name).exists()):
-        with suppress(NoStreetsError):
-            return find_city(name, records, seed)
-    return load_places(name).domain
+@dataclass(frozen=True)
+class Source:
+    """What records are drawn from: places, and the streets between them where a map has any."""
 
+    places: Domain
+    city: City | None = None
 
-def places_count(source: City | Domain) -> int:
-    """How many records a source has."""
-    return source.size if isinstance(source, Domain) else len(source.sample_nodes(None))
+    @classmethod
+    def find(cls, name: str, records: int | None, seed: int) -> Source:
+        """The city of a path, or its points, zones or cells."""
+        if not (name.lower().endswith(".csv") and Path(name).exists()):
+            with suppress(NoStreetsError):
+                city = find_city(name, records, seed)
+                return cls(city.domain(None), city)
+        return cls(load_places(name).domain)
+
+    @property
+    def streets(self) -> City:
+        """The city; an error where there are places alone."""
+        if self.city is None:
+            raise CityError(
+                "travel needs streets, and road distance too, and this file has places alone; "
+                "leave --tasks and --metric out, or give a road map"
+            )
+        return self.city
+
+    def sample(self, records: int | None, seed: int) -> Domain:
+        """Records drawn at random, as `City.domain` does; all where None."""
+        if records is None:
+            return self.places
+        generator = np.random.default_rng(seed)
+        return self.places.take(generator.choice(self.places.size, records, replace=False))
 
 
 @dataclass(frozen=True)
@@ -68,14 +89,8 @@ def draw_problem(
     return Draw(Problem(domain, output_records, loss, epsilon), goals)
 
 
-def draw_displacement(
-    source: City | Domain, records: int | None, outputs: int, epsilon: float, seed: int
-) -> Problem:
-    """The same draw of records and outputs; the loss is the distance to what is reported."""
-    domain = source if isinstance(source, Domain) else source.domain(records, seed)
-    if domain is source and records is not None:
-        drawn_records = np.random.default_rng(seed).choice(domain.size, records, replace=False)
-        domain = domain.take(np.sort(drawn_records))
+def draw_displacement(domain: Domain, outputs: int, epsilon: float, seed: int) -> Problem:
+    """The same draw of outputs; the loss is the distance to what is reported."""
     output_records = _draw_outputs(domain, outputs, seed)[1]
     return Problem(domain, output_records, distance_loss(domain, output_records), epsilon)
 

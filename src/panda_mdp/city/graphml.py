@@ -10,15 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-import numpy as np
-
-from panda_mdp.city.city import City
-from panda_mdp.city.network import Arcs, MapOptions
-from panda_mdp.city.roads import parse_speed, speed_kmh
+from panda_mdp.city.network import Element, Values
 from panda_mdp.errors import FileFormatError
-
-SPEEDS = ("speed_kph", "maxspeed", "highway")
-Values = dict[str, str]
 
 
 class PlainXml:
@@ -39,57 +32,25 @@ class PlainXml:
         return part
 
 
-def graph_elements(path: Path) -> Iterator[tuple[str, Values, Values]]:
-    """`node`, `edge` and at last `graph` elements: the kind, its attributes, its data by name."""
+def graph_elements(path: Path) -> Iterator[Element]:
+    """Nodes and edges, at last the graph."""
     names: Values = {}
     try:
         with path.open("rb") as stream:
             for _, element in ElementTree.iterparse(PlainXml(stream)):  # noqa: S314 (no entities)
                 if element.tag.endswith("data"):
                     continue
-                kind = element.tag.rpartition("}")[2]
+                kind, said = element.tag.rpartition("}")[2], element.attrib
                 if kind == "key":
-                    names[element.attrib["id"]] = element.attrib["attr.name"]
-                elif kind in ("node", "edge", "graph"):
+                    names[said["id"]] = said["attr.name"]
+                which = {
+                    "node": said.get("id"),
+                    "edge": (said.get("source"), said.get("target")),
+                    "graph": said.get("edgedefault") != "undirected",
+                }
+                if kind in which:
                     data = {names[d.attrib["key"]]: d.text or "" for d in element if d.text}
-                    yield kind, element.attrib, data
+                    yield kind, which[kind], data
                     element.clear()
     except (ElementTree.ParseError, ValueError, KeyError) as error:
         raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
-
-
-def read_graphml(path: Path, options: MapOptions) -> tuple[City, bool]:
-    """The streets of an OSMnx graph, and whether nodes that are no junctions are still in it."""
-    ids: list[str] = []
-    places: list[tuple[str, str]] = []
-    ends: list[tuple[str, str]] = []
-    lengths: list[str] = []
-    speeds: list[float] = []
-    settings: Values = {}
-    told_speed, directed = False, True
-    for kind, attributes, data in graph_elements(path):
-        if kind == "graph":
-            settings, directed = data, attributes.get("edgedefault") != "undirected"
-        elif kind == "node":
-            ids.append(attributes.get("id", ""))
-            places.append((data.get("x", "nan"), data.get("y", "nan")))
-        else:
-            ends.append((attributes.get("source", ""), attributes.get("target", "")))
-            lengths.append(data.get("length", "nan"))
-            # Without any word on speeds or classes, none are made up.
-            told_speed = told_speed or not data.keys().isdisjoint(SPEEDS)
-            speeds.append(parse_speed(data.get("speed_kph", ""), speed_kmh(data, "drive")))
-    try:
-        arcs = Arcs(
-            path.name,
-            ids,
-            np.array(places, dtype=np.float64),
-            ends,
-            np.array(lengths, dtype=np.float64),
-            np.array(speeds) if told_speed else None,
-            crs=settings.get("crs"),
-            directed=directed,
-        )
-    except ValueError as error:
-        raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
-    return arcs.city(options), settings.get("simplified") != "True"

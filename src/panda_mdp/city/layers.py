@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import City
-from panda_mdp.city.network import Arcs, MapOptions, to_degrees
+from panda_mdp.city.network import Element, MapOptions, Values, graph_city, to_degrees
 from panda_mdp.city.roads import allowed, direction, speed_kmh
 from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.space.metrics import haversine_km
@@ -35,16 +34,16 @@ ALIASES = {
     "v": ("to", "target", "to_node"),
     "x": ("lon", "longitude"),
     "y": ("lat", "latitude"),
-    "pos": (),
     "length": ("length_m", "weight"),
     "highway": ("fclass",),
     "maxspeed": (),
     "oneway": (),
 }
 """OSMnx's names of columns, and what others call them."""
+NAMES = {alias: name for name, others in ALIASES.items() for alias in others}
 GEOFABRIK = {"B": "no", "F": "yes", "T": "-1"}
 """Which way a line is open: both, along it or against it."""
-TAGS = ("highway", "maxspeed", "oneway")
+TAGS = ("highway", "maxspeed", "oneway", "length")
 _TAG = re.compile(r'"((?:[^"\\]|\\.)*)"=>"((?:[^"\\]|\\.)*)"')
 
 
@@ -98,7 +97,7 @@ def layer_network(layers: Sequence[Frame], options: MapOptions, source: str) -> 
     edges = next((x for x in layers if {"u", "v"} <= set(x.columns)), None)
     for nodes, kind in zip(layers, kinds, strict=True):
         if edges is not None and nodes is not edges and kind == "point" and "osmid" in nodes:
-            return table_network(nodes, nodes["osmid"].tolist(), edges, options, source), False
+            return graph_city(table_elements(nodes, edges), options, source)
     if "line" in kinds:
         return line_network(layers[kinds.index("line")], options, source), True
     named = zip(layers, kinds, strict=True)
@@ -116,41 +115,34 @@ def _renamed(frame: Frame) -> Frame:
     return frame.rename(columns=found) if len(columns) else frame
 
 
-def graph_network(graph: Any, options: MapOptions, source: str) -> City:
-    """The network of a graph of NetworkX, OSMnx or igraph whose nodes have coordinates."""
-    pandas, networkx = (need(name, "reading a graph", "geo") for name in ("pandas", "networkx"))
+def object_elements(graph: Any) -> Iterator[Element]:
+    """The elements of a graph of NetworkX, OSMnx or igraph."""
     # igraph's own way to NetworkX.
     graph = graph.to_networkx() if hasattr(graph, "to_networkx") else graph
-    nodes = pandas.DataFrame.from_dict(dict(graph.nodes(data=True)), orient="index")
-    edges, crs = networkx.to_pandas_edgelist(graph), graph.graph.get("crs")
-    nodes.attrs["crs"] = crs
-    ids, directed = nodes.index.tolist(), bool(graph.is_directed())
-    return table_network(_renamed(nodes), ids, _renamed(edges), options, source, directed=directed)
+    # What is made by hand has junctions alone; OSMnx says where a graph has not.
+    yield "graph", graph.is_directed(), _said({"simplified": True} | graph.graph)
+    for name, data in graph.nodes(data=True):
+        yield "node", name, _said(data)
+    for start, stop, data in graph.edges(data=True):
+        yield "edge", (start, stop), _said(data)
 
 
-def table_network(
-    nodes: Frame,
-    ids: list[Any],
-    edges: Frame,
-    options: MapOptions,
-    source: str,
-    *,
-    directed: bool = True,
-) -> City:
-    """Streets from tables of nodes and edges."""
-    tags = _tags(edges)
-    ways = np.array([direction(each, options.network) for each in tags], dtype=np.bool_)
-    return Arcs(
-        source,
-        ids,
-        _node_places(nodes, source),
-        list(zip(edges["u"], edges["v"], strict=True)),
-        np.array(edges.get("length", np.full(len(edges), np.nan)), dtype=np.float64),
-        _speeds(edges, tags, options),
-        ways if "oneway" in edges else None,
-        getattr(nodes, "crs", None) or nodes.attrs.get("crs"),
-        directed,
-    ).city(options)
+def _said(data: Mapping[str, Any]) -> Values:
+    """What is said of an element, in words, by OSMnx's names."""
+    said = {str(key).lower(): str(value) for key, value in data.items() if value is not None}
+    said = dict(zip("xy", map(str, data.get("pos", ())), strict=False)) | said
+    return {NAMES[key]: value for key, value in said.items() if key in NAMES} | said
+
+
+def table_elements(nodes: Frame, edges: Frame) -> Iterator[Element]:
+    """The elements of a layer of points and one of edges between them."""
+    points = need("shapely", "reading points", "geo").get_coordinates(nodes.geometry)
+    yield "graph", True, {"simplified": "True"} | ({"crs": str(nodes.crs)} if nodes.crs else {})
+    for name, (x, y) in zip(nodes["osmid"], points.astype(str).tolist(), strict=True):
+        yield "node", name, {"x": x, "y": y}
+    blank = {"oneway": ""} if "oneway" in edges else {}
+    for start, stop, tags in zip(edges["u"], edges["v"], _tags(edges), strict=True):
+        yield "edge", (start, stop), blank | tags
 
 
 def line_network(lines: Frame, options: MapOptions, source: str) -> City:
@@ -179,7 +171,9 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     where = f"{source}, layer {lines.attrs.get('layer', 'of the frame')}"
     x, y = places[first].T
     lon, lat = to_degrees(x, y, system_of(lines, options.crs, where), where)
-    speed = _speeds(lines, tags, options)
+    # Where no class of road and no sign is told, no speeds are made up.
+    told = "highway" in lines or "maxspeed" in lines
+    speed = np.array([speed_kmh(each, options.network) for each in tags]) if told else None
     return City(
         lat,
         lon,
@@ -201,13 +195,6 @@ def _tags(frame: Frame) -> list[dict[str, str]]:
         other = dict(_TAG.findall(row.pop("other_tags", None) or ""))
         tags.append({key: str(value) for key, value in row.items() if value is not None} | other)
     return tags
-
-
-def _speeds(frame: Frame, tags: list[dict[str, str]], options: MapOptions) -> FloatArray | None:
-    """A speed in km/h per row: the signed one, else the class's; None where neither is told."""
-    if "highway" not in frame and "maxspeed" not in frame:
-        return None
-    return np.array([speed_kmh(each, options.network) for each in tags])
 
 
 def system_of(frame: Frame, crs: Any, source: str) -> Any:
@@ -237,18 +224,3 @@ def shape_kind(frame: Frame) -> str:
     dimensions = need("shapely", "reading shapes", "geo").get_dimensions(frame.geometry.to_numpy())
     present = dimensions[dimensions >= 0]
     return ("point", "line", "polygon")[np.bincount(present).argmax()] if len(present) else "none"
-
-
-def _node_places(nodes: Frame, source: str) -> FloatArray:
-    pairs: Any = None
-    if shape_kind(nodes) == "point":
-        pairs = need("shapely", "reading points", "geo").get_coordinates(nodes.geometry)
-    elif "x" in nodes and "y" in nodes:
-        pairs = nodes[["x", "y"]]
-    elif "pos" in nodes:
-        pairs = nodes["pos"].tolist()
-    if pairs is None or len(pairs) != len(nodes):
-        raise FileFormatError(
-            f"nodes of {source} need coordinates: x and y, lon and lat, pos, or one point each"
-        )
-    return np.array(pairs, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Maps in: road networks from files, graphs and frames, and places by name.
+"""Maps in: road networks from files, graphs and frames.
 
 npz, GraphML, layers, graphs  ->  pieces of road  ->  assemble  ->  MapReport
 """
@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.atomic import FilePath
-from panda_mdp.base.packages import need
 from panda_mdp.city.city import COLUMNS, City
-from panda_mdp.city.graphml import read_graphml
-from panda_mdp.city.layers import OSM, PARQUET, graph_network, layer_network, read_vector
-from panda_mdp.city.network import MapOptions, MapReport, assemble
+from panda_mdp.city.graphml import graph_elements
+from panda_mdp.city.layers import OSM, PARQUET, layer_network, object_elements, read_vector
+from panda_mdp.city.network import MapOptions, MapReport, assemble, graph_city
 from panda_mdp.errors import CityError, FileFormatError
 
 SUFFIXES = (".npz", ".graphml", ".gpkg", ".shp", ".zip", ".geojson", ".fgb", *PARQUET, *OSM)
@@ -39,8 +38,10 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
         if asked.bbox is None and not asked.simplify:
             return MapReport(city, "npz", segments=len(city.u))
         return assemble(city, asked, "npz", city.name, raw=False)
-    read = read_graphml if path.suffix.lower() == ".graphml" else read_vector
-    city, raw = read(path, asked)
+    if path.suffix.lower() == ".graphml":
+        city, raw = graph_city(graph_elements(path), asked, path.name)
+    else:
+        city, raw = read_vector(path, asked)
     return assemble(city, asked, ".".join(suffix), name, raw=raw)
 
 
@@ -59,29 +60,12 @@ def load_city(source: FilePath | Any, options: MapOptions | None = None) -> City
     if hasattr(source, "geometry"):
         city, raw = layer_network([source], asked, "the frame")
     elif hasattr(source, "is_directed"):
-        city, raw = graph_network(source, asked, "the graph"), False
+        city, raw = graph_city(object_elements(source), asked, "the graph")
     else:
         raise CityError(
             f"{type(source).__name__} is no map; give a path, a graph or a GeoDataFrame"
         )
     return assemble(city, asked, "object", "", raw=raw).city
-
-
-def fetch_place(place: str, options: MapOptions | None = None) -> MapReport:
-    """Download the street network of a place by name, for example 'Modena, Italy'.
-
-    Asks OpenStreetMap's servers through OSMnx: the name of the place leaves this machine.
-    """
-    osmnx = need("osmnx", "fetching a place by name", "geo")
-    asked = options or MapOptions()
-    try:
-        graph = osmnx.graph_from_place(place, network_type=asked.network)
-    except (OSError, ValueError, TypeError) as error:
-        raise CityError(
-            f"OSMnx could not fetch {place!r} ({error}); check the name and the connection"
-        ) from error
-    city, name = graph_network(graph, asked, place), place.partition(",")[0]
-    return assemble(city, asked, "OSMnx", name, raw=False)
 
 
 def load_npz(path: Path) -> City:
@@ -100,4 +84,4 @@ def load_npz(path: Path) -> City:
         raise FileFormatError(f"{path.name} does not hold a road network: {error}") from error
 
 
-__all__ = ["MapOptions", "MapReport", "fetch_place", "load_city", "read_map"]
+__all__ = ["MapOptions", "MapReport", "load_city", "read_map"]

@@ -87,11 +87,11 @@ def _read_csv(path: Path) -> list[PlaceName]:
 def _graphml_pieces(path: Path) -> Iterable[Piece]:
     places: dict[str, tuple[float, float]] = {}
     try:
-        for kind, attributes, data in graph_elements(path):
+        for kind, which, data in graph_elements(path):
             if kind == "node":
-                places[attributes["id"]] = (float(data["y"]), float(data["x"]))
-            elif kind == "edge" and data.get("name"):
-                ends = np.array([places[attributes[key]] for key in ("source", "target")])
+                places[which] = (float(data["y"]), float(data["x"]))
+            elif kind == "edge" and "name" in data:
+                ends = np.array([places[node] for node in which])
                 lat, lon = ends.mean(axis=0)
                 yield first_of(data["name"]), lat, lon, float(haversine_km(*ends.ravel()))
     except (KeyError, ValueError) as error:

@@ -6,8 +6,9 @@ rest, the same for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy
@@ -15,10 +16,15 @@ import scipy
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, adjacency
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import City, group_ranks
+from panda_mdp.city.roads import Traveller, direction, speed_kmh
 from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.space.metrics import are_places, haversine_km
 
-Traveller = Literal["drive", "walk", "bike"]
+Values = dict[str, str]
+Element = tuple[str, Any, Values]
+"""Of a graph: its kind, which it is, and what is said of it. A `node` has its name, an `edge` those
+of its ends, and a `graph` whether it is directed."""
+SPEEDS = ("speed_kph", "maxspeed", "highway")
 DEGREES = "EPSG:4326"
 UNIT_STREETS_M = 5.0
 """Shorter streets tell little about the unit of their lengths."""
@@ -56,57 +62,64 @@ class MapOptions:
                 )
 
 
-@dataclass(frozen=True)
-class Arcs:
-    """Nodes by their ids and arcs by the ids of their ends, with what is known of them."""
+def graph_city(elements: Iterable[Element], options: MapOptions, source: str) -> tuple[City, bool]:
+    """The streets of a graph, and whether nodes that are no junctions are still in it.
 
-    source: str
-    ids: list[Any]
-    places: FloatArray
-    """x and y of each node, (n, 2)."""
-    ends: list[tuple[Any, Any]]
-    length: FloatArray
-    """In metres; NaN where it is not told."""
-    speed_kmh: FloatArray | None = None
-    oneway: BoolArray | None = None
-    """Whether an arc without its way back is a one-way street; all are where None."""
-    crs: Any = None
-    directed: bool = True
-
-    def city(self, options: MapOptions) -> City:
-        """The streets: an arc and its way back of equal length are one."""
-        if len(self.ids) == 0 or len(self.ends) == 0:
-            raise FileFormatError(
-                f"{self.source} holds no graph: {len(self.ids)} nodes and {len(self.ends)} edges"
-            )
-        if not np.isfinite(self.places).all():
-            raise FileFormatError(
-                f"{self.source} has nodes without coordinates: x the longitude, y the latitude"
-            )
-        x, y = self.places.T
-        lon, lat = to_degrees(x, y, options.crs or self.crs, self.source)
-        position = {name: index for index, name in enumerate(self.ids)}
-        try:
-            a, b = np.array([(position[start], position[stop]) for start, stop in self.ends]).T
-        except KeyError as error:
-            raise FileFormatError(
-                f"{self.source} has an edge to node {error}, which it does not hold"
-            ) from error
-        straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
-        _check_unit(self.source, self.length, straight)
-        length = np.where(np.isfinite(self.length), self.length, straight)
-        arcs, oneway = np.arange(len(a)), np.zeros(len(a), dtype=np.bool_)
-        if self.directed:
-            arcs, oneway = join_directions(a, b, length)
-        if self.oneway is not None:
-            oneway = oneway & self.oneway[arcs]
-        speed = None if self.speed_kmh is None else self.speed_kmh[arcs]
-        try:
-            numbers = np.array(self.ids, dtype=np.int64)
-        except (ValueError, OverflowError, TypeError):
-            # Names that are no numbers of OpenStreetMap's are not kept.
-            numbers = np.arange(len(self.ids))
-        return City(lat, lon, a[arcs], b[arcs], length[arcs], oneway, speed, numbers)
+    An arc and its way back of equal length are one street; one without its way back is one-way,
+    unless its own tag says otherwise.
+    """
+    position: dict[Any, int] = {}
+    places: list[tuple[str, str]] = []
+    ends, lengths, speeds, single = [], [], [], []
+    told_speed, directed, settings = False, True, Values()
+    for kind, name, data in elements:
+        if kind == "graph":
+            directed, settings = name, data
+        elif kind == "node":
+            position[name] = len(places)
+            places.append((data.get("x", "nan"), data.get("y", "nan")))
+        else:
+            ends.append(name)
+            lengths.append(data.get("length", "nan"))
+            # Without any word on speeds or classes, none are made up.
+            told_speed = told_speed or not data.keys().isdisjoint(SPEEDS)
+            speeds.append(speed_kmh(data, options.network))
+            single.append("oneway" not in data or direction(data, options.network) != 0)
+    if not places or not ends:
+        raise FileFormatError(f"{source} holds no graph: {len(places)} nodes and {len(ends)} edges")
+    try:
+        x, y = np.array(places, dtype=np.float64).T
+        length = np.array(lengths, dtype=np.float64)
+        a, b = np.array([(position[start], position[stop]) for start, stop in ends]).T
+    except ValueError as error:
+        raise FileFormatError(
+            f"{source} is damaged: a length or coordinate is no number ({error})"
+        ) from error
+    except KeyError as error:
+        raise FileFormatError(
+            f"{source} has an edge to node {error}, which it does not hold"
+        ) from error
+    if not np.isfinite([x, y]).all():
+        raise FileFormatError(
+            f"{source} has nodes without coordinates; all need coordinates: x and y, lon and lat, "
+            "pos, or one point each"
+        )
+    lon, lat = to_degrees(x, y, options.crs or settings.get("crs"), source)
+    straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
+    _check_unit(source, length, straight)
+    length = np.where(np.isfinite(length), length, straight)
+    arcs, oneway = np.arange(len(a)), np.zeros(len(a), dtype=np.bool_)
+    if directed:
+        arcs, oneway = join_directions(a, b, length)
+        oneway &= np.array(single)[arcs]
+    speed = np.array(speeds)[arcs] if told_speed else None
+    try:
+        numbers = np.array(list(position), dtype=np.int64)
+    except (ValueError, OverflowError, TypeError):
+        # Names that are no numbers of OpenStreetMap's are not kept.
+        numbers = np.arange(len(places))
+    city = City(lat, lon, a[arcs], b[arcs], length[arcs], oneway, speed, numbers)
+    return city, settings.get("simplified") != "True"
 
 
 def _check_unit(source: str, length_m: FloatArray, straight_m: FloatArray) -> None:

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Literal
 
-from panda_mdp.city.network import Traveller
-
+Traveller = Literal["drive", "walk", "bike"]
 Tags = Mapping[str, str]
 DRIVE_SPEEDS = {
     "motorway": 110.0,
@@ -75,11 +75,14 @@ def direction(tags: Tags, traveller: Traveller) -> int:
         return 0
     round_trip = tags.get("junction") in ("roundabout", "circular")
     motorway = tags.get("highway") in ("motorway", "motorway_link")
-    return DIRECTIONS.get(tags.get("oneway", "").lower(), int(round_trip or motorway))
+    told = first_of(tags.get("oneway", "")).lower()
+    return DIRECTIONS.get(told, int(round_trip or motorway))
 
 
 def speed_kmh(tags: Tags, traveller: Traveller) -> float:
     """The signed speed for drivers, or the class's usual one; a traveller's pace otherwise.
+
+    What OSMnx made of the signs (`speed_kph`) comes first.
 
     >>> speed_kmh({"highway": "['primary', 'tertiary']"}, "drive")
     60.0
@@ -87,7 +90,8 @@ def speed_kmh(tags: Tags, traveller: Traveller) -> float:
     if traveller in PACES:
         return PACES[traveller]
     usual = DRIVE_SPEEDS.get(first_of(tags.get("highway", "")), USUAL_SPEED)
-    return parse_speed(tags.get("maxspeed", ""), usual)
+    signed = parse_speed(tags.get("maxspeed", ""), usual)
+    return parse_speed(tags.get("speed_kph", ""), signed)
 
 
 @lru_cache(maxsize=4096)

@@ -148,14 +148,14 @@ def compare(
         methods NAMES: Methods, separated by commas, or 'all' that exist.
         limit SECONDS: Time limit of a method; 0 for none.
     """
-    from panda_mdp.city.draw import find_city
+    from panda_mdp.city.draw import Source
     from panda_mdp.cli.printing import print_comparison, run_all
     from panda_mdp.survey.registry import choose_methods
     from panda_mdp.survey.registry import methods as existing
 
     named = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
-        source = find_city(city, drawn.records or COMPARED, drawn.seed)
+        source = Source.find(city, drawn.records or COMPARED, drawn.seed)
         problem = drawn.problem(source, COMPARED)
     outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
     title = (

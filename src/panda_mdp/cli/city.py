@@ -6,11 +6,11 @@ from pathlib import Path
 
 import typer
 
-from panda_mdp.city.maps import fetch_place, read_map
+from panda_mdp.city.maps import read_map
 from panda_mdp.city.network import MapOptions
 from panda_mdp.city.statistics import WORDS, city_statistics
 from panda_mdp.cli.frame import working, write_json
-from panda_mdp.cli.options import Json, MaybeFile, MaybeText, Picture, Target, described, require
+from panda_mdp.cli.options import Json, Picture, Target, described, require
 from panda_mdp.cli.printing import show
 
 city_app = typer.Typer(
@@ -21,10 +21,9 @@ city_app = typer.Typer(
 @city_app.command("import")
 @described
 def import_city(
+    file: Path,
     out: Target,
     options: MapOptions,
-    file: MaybeFile = None,
-    place: MaybeText = None,
     json: Json = None,
 ) -> None:
     """Import a road map and save it as a city, simplified to junctions.
@@ -32,15 +31,13 @@ def import_city(
     Keeps the largest connected part and says what was left out.
 
     Options:
-        out FILE: Target, .npz or .graphml.
         file FILE: A map: .osm.pbf, .osm, .graphml, .gpkg, .shp, .geojson, .parquet, .npz.
-        place NAME: Download a place by name instead (needs osmnx).
+        out FILE: Target, .npz or .graphml.
     """
-    require((file is None) != (place is None), "give either a FILE or --place NAME")
     known_suffix = out.suffix in (".npz", ".graphml")
     require(known_suffix, f"{out.name} ends in neither .npz nor .graphml", "--out")
     with working("reading the map"):
-        report = fetch_place(str(place), options) if file is None else read_map(file, options)
+        report = read_map(file, options)
         report.city.save(out)
     typer.echo("\n".join([*report.lines(), f"saved to {out}"]))
     facts = {name: getattr(report.city, name) for name in ("nodes", "streets", "total_km")}

@@ -17,9 +17,8 @@ from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import check_target
 
 if TYPE_CHECKING:
-    from panda_mdp.city.city import City
+    from panda_mdp.city.draw import Source
     from panda_mdp.problem import Problem
-    from panda_mdp.space.domain import Domain
     from panda_mdp.table.decode import Expected
 
 ALL = 0
@@ -208,12 +207,11 @@ class Drawn:
     epsilon: Epsilon = 5.0
     seed: Seed = 0
 
-    def problem(self, source: City | Domain, most: int = RECORDS) -> Problem:
+    def problem(self, source: Source, most: int = RECORDS) -> Problem:
         """Over places of a map; up to `most` records where no number was given."""
-        from panda_mdp.city.draw import draw_displacement, draw_problem, places_count
-        from panda_mdp.space.domain import Domain
+        from panda_mdp.city.draw import draw_displacement, draw_problem
 
-        places, records = places_count(source), self.records
+        places, records = source.places.size, self.records
         if records is None and places > most:
             records = most
         taken = records or places
@@ -224,12 +222,10 @@ class Drawn:
         among = f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all"
         require(outputs <= taken, among, "--outputs")
         drawn = records or None
-        if not self.tasks:
-            return draw_displacement(source, drawn, outputs, self.epsilon, self.seed)
-        if isinstance(source, Domain):
-            streets = "travel needs streets, and this file has places alone; leave --tasks out"
-            raise typer.BadParameter(streets, param_hint="--tasks")
-        return draw_problem(source, drawn, outputs, self.tasks, self.epsilon, self.seed).problem
+        epsilon, seed = self.epsilon, self.seed
+        if self.tasks:
+            return draw_problem(source.streets, drawn, outputs, self.tasks, epsilon, seed).problem
+        return draw_displacement(source.sample(drawn, seed), outputs, epsilon, seed)
 
 
 TRAVELLED = Drawn(tasks=1)

@@ -121,7 +121,7 @@ def panda(
         limit SECONDS: Time limit of the table; 0 for none.
         out DIR: Folder for the results.
     """
-    from panda_mdp.city.draw import find_city
+    from panda_mdp.city.draw import Source
     from panda_mdp.city.traces import load_prior
     from panda_mdp.panda.audit import audit_panda
     from panda_mdp.panda.calibrate import SearchSpace, calibrate, whole_table, wire_bytes
@@ -131,8 +131,8 @@ def panda(
 
     clock = time.perf_counter()
     with working("drawing the problem"):
-        where = find_city(city, drawn.records, drawn.seed)
-        problem = drawn.problem(where)
+        source = Source.find(city, drawn.records, drawn.seed)
+        problem = drawn.problem(source)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
     require(
@@ -181,7 +181,7 @@ def panda(
     with working("saving what is public"):
         run.save(out / "panda.pmdp")
     with working("drawing"):
-        pictures = _pictures(run, where, frontier, out)
+        pictures = _pictures(run, source.city, frontier, out)
     show(f"PAnDA on {city}", FACTS, out / "results.json", facts)
     output_console().print(
         f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."

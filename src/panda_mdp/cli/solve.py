@@ -34,9 +34,8 @@ from panda_mdp.cli.options import (
 from panda_mdp.cli.printing import show, tell
 
 if TYPE_CHECKING:
-    from panda_mdp.city.city import City
+    from panda_mdp.city.draw import Source
     from panda_mdp.problem import Problem
-    from panda_mdp.space.domain import Domain
 
 Reference = Literal["android", "laplace", "plain-laplace", "decimals"]
 
@@ -120,18 +119,13 @@ class Measured:
     metric: Literal["straight", "road", "density"] = "straight"
     people: Number = None
 
-    def apply(self, problem: Problem, city: City | Domain) -> Problem:
+    def apply(self, problem: Problem, source: Source) -> Problem:
         """The same records, outputs and losses with privacy along streets, or by density."""
-        from panda_mdp.space.domain import Domain
-
         belongs = "--people and --metric density belong together: give both, or neither"
         require((self.people is not None) == (self.metric == "density"), belongs, "--people")
         if self.metric == "straight":
             return problem
-        if isinstance(city, Domain):
-            streets = "this file has places alone; a map with streets is needed"
-            raise typer.BadParameter(streets, param_hint="--metric")
-        nodes = problem.domain.nodes
+        city, nodes = source.streets, problem.domain.nodes
         if self.people is None:
             return replace(problem, domain=city.road_domain(nodes))
         nats = f"{problem.epsilon:g} is beyond 1, at which a place is hidden among --people"
@@ -209,7 +203,7 @@ def solve(
         out FILE: Target, .pmdp.
         prior FILE: A prior that `panda-mdp prior` made.
     """
-    from panda_mdp.city.draw import find_places
+    from panda_mdp.city.draw import Source
     from panda_mdp.city.traces import load_prior
     from panda_mdp.methods.references import REFERENCES, at_displacement
     from panda_mdp.panda.panda_table import PandaTable
@@ -222,7 +216,7 @@ def solve(
     phased = method.startswith("panda")
     require(solving.delta is None or phased, "only PAnDA's methods have a delta", "--delta")
     with working("reading the map"):
-        source = find_places(city, drawn.records or RECORDS, drawn.seed)
+        source = Source.find(city, drawn.records or RECORDS, drawn.seed)
         problem = measured.apply(drawn.problem(source), source)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
@@ -342,9 +336,8 @@ def prior(
         person COLUMN: The column of a CSV that names people.
         limit KM: Farthest that a fix may be from a place.
     """
-    from panda_mdp.city.draw import find_places
+    from panda_mdp.city.draw import Source
     from panda_mdp.city.traces import load_traces, save_prior
-    from panda_mdp.space.domain import Domain
 
     require(
         (epsilon is None) == bool(public),
@@ -352,8 +345,7 @@ def prior(
     )
     columns = None if person is None else {"user": person}
     with working("counting visits"):
-        places = find_places(city, RECORDS, 0)
-        domain = places if isinstance(places, Domain) else places.domain(None)
+        domain = Source.find(city, RECORDS, 0).places
         source = load_traces(traces, columns=columns)
         visits = source.visits(domain, limit_km=limit)
         made = (

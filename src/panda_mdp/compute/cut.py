@@ -187,18 +187,18 @@ class Cut:
         known = self.domain.tiles.links
         if known is None:
             return None
-        count = np.diff(known.starts)[self.position]
+        count = np.diff(known.indptr)[self.position]
         starts = np.concatenate([[0], np.cumsum(count)])
         node = np.repeat(np.arange(len(self.position)), count)
-        at = np.arange(len(node)) - starts[node] + known.starts[self.position[node]]
-        place = known.others[at]
+        at = np.arange(len(node)) - starts[node] + known.indptr[self.position[node]]
+        place = known.indices[at].astype(np.int64)
         if self.dense:
-            return Links(starts, place, known.lengths[at], place)
+            return Links(starts, place, known.data[at], place)
         keys = self.group * self.domain.size + self.position
         wanted = self.group[node] * self.domain.size + place
         found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         other = np.where(keys[found] == wanted, found, -1)
-        return Links(starts, other, known.lengths[at], place)
+        return Links(starts, other, known.data[at], place)
 
     @cached_property
     def places(self) -> Coordinates:

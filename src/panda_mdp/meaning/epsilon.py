@@ -170,7 +170,10 @@ def choose_epsilon(
         subject
         if isinstance(subject, Problem)
         else draw_displacement(
-            subject, min(records, subject.nodes), min(outputs, records, subject.nodes), 1.0, seed
+            subject.domain(min(records, subject.nodes), seed),
+            min(outputs, records, subject.nodes),
+            1.0,
+            seed,
         )
     )
     unit, loss_unit = problem.domain.unit, str(problem.loss_unit)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, frozen
 from panda_mdp.base.sealing import sealed
@@ -58,6 +59,16 @@ class Area:
         return cls(mesh.middle, frozen(mesh.spacing * (mesh.area @ SLANT)))
 
     @property
+    def sides(self) -> FloatArray:
+        """From every corner to the next."""
+        return np.roll(self.corners, -1, axis=0) - self.corners
+
+    def _beyond(self, points: FloatArray) -> FloatArray:
+        """How far points lie outside of every side, times its length."""
+        east, north = np.moveaxis(points[..., None, :] - self.corners, -1, 0)
+        return self.sides[:, 1] * east - self.sides[:, 0] * north
+
+    @property
     def size_km2(self) -> float:
         """Its size."""
         x, y = self.corners.T
@@ -73,13 +84,11 @@ class Area:
         (at,) = sphere_points(np.array([lat], dtype=float), np.array([lon], dtype=float))
         height, east, north = plane_frame(self.middle) @ at
         place = EARTH_RADIUS_KM * np.array([east, north]) / max(height, HORIZON)
-        sides = np.roll(self.corners, -1, axis=0) - self.corners
-        to = place - self.corners
-        if len(sides) > 2 and (sides[:, 0] * to[:, 1] >= sides[:, 1] * to[:, 0]).all():
+        if len(self.corners) > 2 and (self._beyond(place) <= 0).all():
             return float(lat), float(lon)
-        lengths = np.maximum((sides**2).sum(axis=1), np.finfo(float).tiny)
-        along = np.clip((to * sides).sum(axis=1) / lengths, 0.0, 1.0)
-        nearest = self.corners + along[:, None] * sides
+        lengths = np.maximum((self.sides**2).sum(axis=1), np.finfo(float).tiny)
+        along = np.clip(((place - self.corners) * self.sides).sum(axis=1) / lengths, 0.0, 1.0)
+        nearest = self.corners + along[:, None] * self.sides
         found = nearest[((place - nearest) ** 2).sum(axis=1).argmin()]
         north_degrees, east_degrees = unproject(found[None], self.middle)
         return float(north_degrees[0]), float(east_degrees[0])
@@ -90,19 +99,12 @@ class Area:
         Places and points are taken for the cells of a square grid: two points are nearer than the
         middles of their cells and a cell's diagonal are.
         """
-        from scipy.spatial import cKDTree
-
         low, high = self.corners.min(axis=0), self.corners.max(axis=0)
         side = max(float((high - low).max()) / CELLS, 1e-9)
         taken = np.unique(np.floor((project(lat, lon, self.middle)[0] - low) / side), axis=0)
         columns, rows = (np.arange(np.floor(span / side) + 1) for span in high - low)
         cells = np.stack(np.meshgrid(columns, rows, indexing="ij"), axis=-1).reshape(-1, 2)
         points = low + side * (cells + 0.5)
-        for corner, step in zip(
-            self.corners, np.roll(self.corners, -1, axis=0) - self.corners, strict=True
-        ):
-            beyond = step[1] * (points[:, 0] - corner[0]) - step[0] * (points[:, 1] - corner[1])
-            inside = beyond <= side * np.hypot(*step)
-            points, cells = points[inside], cells[inside]
-        apart, _ = cKDTree(taken).query(cells)
+        inside = (self._beyond(points) <= side * np.hypot(*self.sides.T)).all(axis=1)
+        apart, _ = scipy.spatial.cKDTree(taken).query(cells[inside])
         return float(side * (np.max(apart) + np.sqrt(2)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, adjacency
+from panda_mdp.base.arrays import FloatArray, IntArray, adjacency
 from panda_mdp.errors import DomainError
 from panda_mdp.space.paths import STEP, PathMetric, contracted
 
@@ -66,10 +66,10 @@ def slow(metric: PathMetric, radius: FloatArray) -> FloatArray:
     They are max over x' of r(x') - d(x, x') / 2, by one search from a node that lies max r - r(x')
     and 1 away from every x'.
     """
-    size, around, away = metric.size, metric.around, radius.max() + 1 - radius
-    first = np.append(around.firsts, np.full(size, size))
-    second = np.append(around.others, np.arange(size))
-    lengths = np.append(SLOWNESS * STEP * around.lengths, away)
+    size, around, away = metric.size, metric.around.tocoo(), radius.max() + 1 - radius
+    first: IntArray = np.append(around.row, np.full(size, size))
+    second: IntArray = np.append(around.col, np.arange(size))
+    lengths = np.append(SLOWNESS * STEP * around.data, away)
     graph = adjacency(first, second, size + 1, lengths)
     found = scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=np.array([size]))
     return np.maximum(radius.max() + 1 - found[0, :size], radius)

@@ -19,7 +19,7 @@ import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, digest, frozen
 from panda_mdp.base.factored import lattice
-from panda_mdp.base.threads import threads_lost
+from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ coordinate is 2^-53 of the length, and extended precision before it adds less th
 TRIANGLE_TOLERANCE = 1e-9
 """Share by which a given matrix may break the triangle inequality: what rounding leaves of a
 matrix that was computed. Whoever relies on the inequality allows for it (`triangle_slack`)."""
-SMALL_MATRIX = 128
-"""Up to this many records NumPy is done before compiled threads have started."""
+DETOUR_ROWS = 32
+"""Rows of a matrix whose shortest detours are found together: they stay in the cache."""
 SMALLEST_DEGREES = 1e-100
 FINITE = "be finite: repair or leave out the record"
 SMALLEST_COORDINATE, LARGEST_COORDINATE = 1e-120, 1e140
@@ -116,11 +116,16 @@ class Metric(RebuiltOnCopy, ABC):
         restricted: Self = replace(given, **some)
         return restricted
 
-    @property
-    @abstractmethod
+    @cached_property
     def embedding(self) -> FloatArray:
-        """Coordinates, shape (K, p), whose euclidean distance orders pairs as the metric does,
-        or at least never exceeds it (`far_apart`); used for trees and for orders in space."""
+        """Coordinates, shape (K, p), whose euclidean distance orders pairs as the metric does, or
+        at least never exceeds it, as distances to a few far-apart records over sqrt(p) do; used for
+        trees and for orders in space."""
+        columns, far, everything = [], 0, np.arange(self.size)
+        for _ in range(min(LANDMARKS, self.size)):
+            columns.append(self.block(everything[far : far + 1], everything)[0])
+            far = int(np.min(columns, axis=0).argmax())
+        return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(len(columns)))
 
     @property
     def plane(self) -> FloatArray | None:
@@ -269,7 +274,7 @@ class Vectors(Metric):
     vectors: FloatArray
     """Shape (K, p)."""
 
-    @property
+    @cached_property
     def embedding(self) -> FloatArray:
         """The vectors: their distances, or chords, order pairs as the metric does."""
         return self.vectors
@@ -476,19 +481,6 @@ class Matrix(Metric):
     def take(self, indices: IntArray) -> Self:
         return replace(self, distances=self.block(indices, indices))
 
-    @cached_property
-    def embedding(self) -> FloatArray:
-        return far_apart(self)
-
-
-def far_apart(metric: Metric) -> FloatArray:
-    """Distances to a few far-apart records over sqrt(p), (K, p): never above the metric itself."""
-    columns, far, everything = [], 0, np.arange(metric.size)
-    for _ in range(min(LANDMARKS, metric.size)):
-        columns.append(metric.block(everything[far : far + 1], everything)[0])
-        far = int(np.min(columns, axis=0).argmax())
-    return np.ascontiguousarray(np.stack(columns, axis=1) / np.sqrt(len(columns)))
-
 
 def _refuse(bad: BoolArray, message: Callable[..., str]) -> None:
     """`DomainError` with the message for the place of the first bad entry, and their number."""
@@ -575,7 +567,7 @@ def check_entries(table: FloatArray) -> None:
 
 def check_triangles(table: FloatArray) -> None:
     """Refuse a matrix that breaks the triangle inequality for any triple of records."""
-    i, j, k = _broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
+    i, j, k = broken_triangle(table, 1 + TRIANGLE_TOLERANCE)
     if i >= 0:
         raise DomainError(
             f"the triangle inequality fails for records ({i}, {j}, {k}): "
@@ -585,16 +577,21 @@ def check_triangles(table: FloatArray) -> None:
         )
 
 
-def _broken_triangle(table: FloatArray, factor: float) -> tuple[int, int, int]:
+def broken_triangle(table: FloatArray, factor: float) -> tuple[int, int, int]:
     """A triple (i, j, k) with d(i, j) > factor (d(i, k) + d(k, j)), or (-1, -1, -1)."""
-    if len(table) > SMALL_MATRIX and not threads_lost():
-        try:
-            from panda_mdp.space.triangles import broken_triangle
-        except ImportError:
-            pass
-        else:
-            return broken_triangle(table, factor)
-    for k in range(len(table)):
-        for i, j in np.argwhere(table > factor * (table[:, k, None] + table[k])).tolist():
-            return i, j, k
-    return -1, -1, -1
+    found: list[list[int]] = []
+
+    def work(part: slice) -> None:
+        # Columns before these rows belong to other parts: the table is symmetric.
+        rows = table[part, part.start :]
+        detour, shortest = np.empty_like(rows), np.full_like(rows, np.inf)
+        for k in range(len(table)):
+            np.add(table[k, part, None], table[k, part.start :], out=detour)
+            np.minimum(shortest, detour, out=shortest)
+        found.extend((np.argwhere(rows > factor * shortest) + part.start).tolist())
+
+    by_slices(work, len(table), DETOUR_ROWS)
+    if not found:
+        return -1, -1, -1
+    i, j = min(found)
+    return i, j, int((table[i] + table[j]).argmin())

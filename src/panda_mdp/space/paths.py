@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,6 @@ from panda_mdp.space.metrics import (
     Haversine,
     Metric,
     check_places,
-    far_apart,
     refuse_bad,
 )
 
@@ -50,25 +49,26 @@ SOURCES = 256
 """Searches that a thread makes at a time."""
 
 
-class Adjacency(NamedTuple):
-    """A graph both ways: the neighbours of node i are others[starts[i]:starts[i + 1]]."""
+def both_ways(edges: IntArray, lengths: FloatArray, nodes: int) -> scipy.sparse.csr_array:
+    """The graph of some edges, each of which is given once, as a symmetric matrix."""
+    first, second = np.concatenate([edges, edges[:, ::-1]]).T
+    return adjacency(first, second, nodes, np.tile(lengths, 2))
 
-    starts: IntArray
-    others: IntArray
-    lengths: npt.NDArray[Any]
 
-    @classmethod
-    def over(cls, edges: IntArray, lengths: npt.NDArray[Any], nodes: int) -> Adjacency:
-        """The graph of some edges, each of which is given once."""
-        first, second = np.concatenate([edges, edges[:, ::-1]]).T
-        order = np.lexsort((second, first))
-        starts = np.searchsorted(first[order], np.arange(nodes + 1))
-        return cls(starts, second[order], np.tile(lengths, 2)[order])
+def _whole(graph: scipy.sparse.csr_array) -> tuple[IntArray, ...]:
+    """A graph as searches take it: where the neighbours of every node begin, those, and steps."""
+    return tuple(part.astype(np.int64) for part in (graph.indptr, graph.indices, graph.data))
 
-    @property
-    def firsts(self) -> IntArray:
-        """The node that every entry of `others` is a neighbour of."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+def shortest_parallel(
+    a: IntArray, b: IntArray, length: npt.NDArray[Any]
+) -> tuple[IntArray, IntArray, npt.NDArray[Any]]:
+    """Each pair (a, b) once, with the shortest length; loops dropped, pairs ascending."""
+    key = a * (int(b.max(initial=0)) + 1) + b
+    order = np.lexsort((length, key))
+    order = order[a[order] != b[order]]
+    first = order[np.unique(key[order], return_index=True)[1]]
+    return a[first], b[first], length[first]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +137,9 @@ class PathMetric(Metric):
             )
 
     @cached_property
-    def around(self) -> Adjacency:
-        """The edges both ways."""
-        return Adjacency.over(self.edges, self.steps, self.size)
-
-    @cached_property
-    def _matrix(self) -> scipy.sparse.csr_array:
-        around = self.around
-        steps = around.lengths.astype(np.float64)
-        return adjacency(around.firsts, around.others, self.size, steps)
+    def around(self) -> scipy.sparse.csr_array:
+        """The edges both ways and their steps."""
+        return both_ways(self.edges, self.steps.astype(np.float64), self.size)
 
     @property
     def generating_pairs(self) -> IntArray:
@@ -169,7 +163,7 @@ class PathMetric(Metric):
         out = np.empty((len(rows), len(cols)))
 
         def work(part: slice) -> None:
-            found = scipy.sparse.csgraph.dijkstra(self._matrix, directed=True, indices=rows[part])
+            found = scipy.sparse.csgraph.dijkstra(self.around, directed=True, indices=rows[part])
             out[part] = STEP * found[:, cols]
 
         by_slices(work, len(rows), max(1, BLOCK_ENTRIES // 8 // self.size))
@@ -198,11 +192,11 @@ class PathMetric(Metric):
         from panda_mdp.space.searches import balls
 
         radius, inside = np.empty(self.size), np.full((self.size, most), -1)
-        away = np.zeros(inside.shape)
+        away, graph = np.zeros(inside.shape), _whole(self.around)
 
         def work(part: slice) -> None:
             found = (radius[part], inside[part], away[part])
-            balls(*self.around, part.start, weights, enough, *found)
+            balls(*graph, part.start, weights, enough, *found)
 
         by_slices(work, self.size, SOURCES)
         return STEP * radius, inside, STEP * away
@@ -210,11 +204,6 @@ class PathMetric(Metric):
     def take(self, indices: IntArray) -> Self:
         lat, lon = (None if at is None else at[indices] for at in (self.lat, self.lon))
         return type(self)(*contracted(self.edges, self.steps, indices), self.unit, lat, lon)
-
-    @cached_property
-    def embedding(self) -> FloatArray:
-        """Distances to a few far-apart records over sqrt(p): never above the metric itself."""
-        return far_apart(self)
 
     @cached_property
     def diameter(self) -> float:
@@ -241,7 +230,7 @@ def contracted(edges: IntArray, steps: IntArray, records: IntArray) -> tuple[Int
 
     check_connected(edges, records)
     count = int(edges.max()) + 1
-    graph = Adjacency.over(edges, steps, count)
+    graph = _whole(both_ways(edges, steps.astype(np.float64), count))
     number = np.full(count, -1)
     number[records] = np.arange(len(records))
     found: dict[int, tuple[IntArray, ...]] = {}
@@ -295,11 +284,8 @@ def graph_of_records(
             f"and below 2^23 ({len(bad)} such)"
         )
     steps = np.rint(lengths / STEP).astype(np.int64)
-    low, high = edges.min(axis=1), edges.max(axis=1)
-    order = np.lexsort((steps, high, low))
-    order = order[low[order] != high[order]]
-    ends, first = np.unique(np.stack([low, high], axis=1)[order], axis=0, return_index=True)
-    found = contracted(ends, steps[order][first], records)
+    low, high, steps = shortest_parallel(edges.min(axis=1), edges.max(axis=1), steps)
+    found = contracted(np.stack([low, high], axis=1), steps, records)
     # Nodes that lie together may hide a record in between; a second time there are none such.
     return found if steps.all() else contracted(*found, np.arange(len(records)))
 

@@ -17,10 +17,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.space.metrics import Metric
-from panda_mdp.space.paths import Adjacency
+from panda_mdp.space.paths import both_ways
 
 TILE = 64
 REGION = 32
@@ -76,14 +77,14 @@ class Tiles:
         return np.maximum.reduceat(away, self.starts[:-1])
 
     @cached_property
-    def links(self) -> Adjacency | None:
+    def links(self) -> scipy.sparse.csr_array | None:
         """The pairs that imply all others, by place in the order, with their distances; None for
         metrics that have none."""
         pairs = self.metric.generating_pairs
         if pairs is None:
             return None
         length = self.metric.pairs(pairs[:, 0], pairs[:, 1])
-        return Adjacency.over(np.argsort(self.order)[pairs], length, len(self.order))
+        return both_ways(np.argsort(self.order)[pairs], length, len(self.order))
 
     @property
     def count(self) -> int:

@@ -17,7 +17,6 @@ from panda_mdp.compute.numba.distance import (
     fill,
 )
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean, Metric
-from panda_mdp.space.triangles import broken_triangle
 
 
 def compiled(domain: Domain, order: np.ndarray) -> tuple[int, np.ndarray]:
@@ -140,36 +139,3 @@ def test_unknown_metrics_are_refused():
 
     with pytest.raises(NotImplementedError, match="Taxicab"):
         coordinates(Taxicab(), np.arange(2))
-
-
-def test_broken_triangle_finds_what_brute_force_finds():
-    rng = np.random.default_rng(0)
-    found = 0
-    for _ in range(60):
-        table = rng.uniform(1.0, 2.3, (7, 7))
-        table = np.triu(table, k=1) + np.triu(table, k=1).T
-        detours = table[:, :, None] + table[None, :, :]
-        broken = table[:, None, :] > (1 + 1e-9) * detours
-        i, j, k = broken_triangle(table, 1 + 1e-9)
-        assert (i >= 0) == bool(broken.any())
-        if i >= 0:
-            found += 1
-            assert table[i, j] > (1 + 1e-9) * (table[i, k] + table[k, j])
-    assert 10 < found < 60
-
-
-@pytest.mark.parametrize(("i", "j"), [(0, 1), (31, 32), (5, 598), (40, 511), (40, 512), (598, 599)])
-def test_broken_triangle_across_blocks(i, j):
-    """One pair is too long in a table of several blocks of rows and columns."""
-    points = np.random.default_rng(3).random((600, 2))
-    table = plane_distances(points)
-    assert broken_triangle(table, 1 + 1e-9) == (-1, -1, -1)
-    table[i, j] = table[j, i] = 3.0
-    a, b, k = broken_triangle(table, 1 + 1e-9)
-    assert (a, b) == (i, j)
-    assert table[a, b] > table[a, k] + table[k, b]
-
-
-def plane_distances(points: np.ndarray) -> np.ndarray:
-    apart = np.linalg.norm(points[:, None] - points, axis=2)
-    return (apart + apart.T) / 2
