@@ -46,7 +46,6 @@ COLUMNS = {
     "never_sent": "never sent",
     "answered_again": "stored, but the sender learned it only by a retry",
     "rounds": "rounds solved",
-    "round_runs": "runs they took",
     "uploads": "anchor sets",
 }
 

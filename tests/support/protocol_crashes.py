@@ -61,7 +61,6 @@ class Findings:
     retries: int = 0
     unavailable: int = 0
     rounds: int = 0
-    round_runs: int = 0
     uploads: int = 0
     lost: int = 0
     twice: int = 0
@@ -403,8 +402,6 @@ class Crashes:
         counted = admin.get("/v1/deployments/main/counts").json()["reports"]
         if counted != sum(export.pairs.values()):
             found.wrong.append(f"{counted} reports are counted of {sum(export.pairs.values())}")
-        [[(runs,)]] = self.database.rows("SELECT COALESCE(SUM(attempt), 0) FROM rounds")
-        found.round_runs = int(runs)
         code = server.stop()
         if code != 0:
             found.wrong.append(f"the server ended with code {code}")

@@ -27,7 +27,6 @@ from panda_mdp.protocol.messages.deployments import (
     BallDeployment,
     BallRows,
     DeploymentList,
-    PlanInfo,
     RoundInfo,
     RoundRows,
     SelectionInfo,
@@ -346,9 +345,7 @@ def get_rows(server: Standin, request: httpx.Request, name: str, number: str) ->
             anchors=anchors,
             outputs=outputs,
             weights=weights,
-            plan=PlanInfo(guarantee=None),
             signature=server.key.sign(signed),
-            key_id=server.key.id,
         )
     )
 

@@ -51,8 +51,8 @@ test("the root is RFC 6962's, and the hash of a leaf as well", async () => {
 });
 
 test("a log that grows is accepted, and has what was signed", async () => {
-  expect((await check(await logOf("a", "b"), utf8("b"))).size).toBe(2);
-  expect((await check(await logOf("a", "b", "c", "d", "e"), utf8("b"), utf8("e"))).size).toBe(5);
+  expect((await check(await logOf("a", "b"), utf8("b"))).head.size).toBe(2);
+  expect((await check(await logOf("a", "b", "c", "d", "e"), utf8("b"), utf8("e"))).head.size).toBe(5);
   await expect(check(await logOf("a", "b", "c", "d", "e"), utf8("x"))).rejects.toThrow("not in the public log");
 });
 
@@ -62,7 +62,7 @@ test("a log that was cut, changed or taken away is refused", async () => {
   await expect(check(await logOf("a", "x", "c", "d"))).rejects.toThrow("changed");
   await expect(check(null)).rejects.toThrow("has no public log");
   // What was seen stays as it was.
-  expect((await check(await logOf("a", "b", "c", "d"))).size).toBe(4);
+  expect((await check(await logOf("a", "b", "c", "d"))).head.size).toBe(4);
 });
 
 test("a head that is not signed, or not the leaves', is refused", async () => {

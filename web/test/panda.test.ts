@@ -167,6 +167,9 @@ test("somebody outside may be nearer than a record is deep, by a metre", async (
 
 test("places nearer than rounding allows have no law of centres", () => {
   expect(() => new Lattice(new Haversine(Float64Array.of(41, 41.00000001), Float64Array.of(12, 12)), 1)).toThrow();
+  const far = new Haversine(Float64Array.of(0, 80), Float64Array.of(0, 80));
+  expect(new Lattice(far, 1e5).box[1][0]).toBeLessThan(2 ** 31);
+  expect(() => new Lattice(far, 1e6)).toThrow("finer than points can be sent");
 });
 
 test("any leaves of a tree lead to its root, and no others", async () => {

@@ -1,7 +1,7 @@
 import { headBytes, leafHash, type Log, rootOf } from "../src/core/log";
 import { IDBFactory } from "fake-indexeddb";
 import { beforeAll, beforeEach, expect, test, vi } from "vitest";
-import { openSession } from "../src/core/session";
+import { chargeOf, openSession } from "../src/core/session";
 import type { Api, Deployment, TableInfo } from "../src/core/api";
 import { type Bytes, sha256 } from "../src/core/bytes";
 import { keyId, type OperatorKey, tableBytes, verify } from "../src/core/signing";
@@ -55,11 +55,11 @@ beforeAll(async () => {
   };
 });
 
-test("a survey with one-use tokens is refused in words, and nothing of it is taken back", async () => {
+test("whether tokens are used once is what the operator signed, and for reports alone", async () => {
   const trusted = { key, keys: [key.public], first: false };
   const open = async (said: boolean) =>
     openSession(api, await described({ stated: { one_use: true }, said: { one_use: said } }), trusted, () => {}, store);
-  await expect(open(true)).rejects.toMatchObject({ problem: "oneUse" });
+  expect(chargeOf(await open(true), "here")).toMatchObject({ oneUse: true, room: 512 });
   await expect(open(false)).rejects.toMatchObject({ problem: "saidOtherwise" });
 });
 

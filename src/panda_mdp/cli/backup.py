@@ -51,7 +51,8 @@ def backup(folder: Backup, service: Service, json: Json = None) -> None:
 def restore(folder: Backup, service: Service, json: Json = None) -> None:
     """Restore a backup to a database that does not exist, or into an empty one of PostgreSQL.
 
-    Stop the server first. Refuses to write beside what another database left.
+    Of whichever kind the backup is: so a service moves from SQLite to PostgreSQL, and back. Stop
+    the server first. Refuses to write beside what another database left.
 
     Options:
         folder FOLDER: A folder that `backup` made.
@@ -125,7 +126,7 @@ def _named(database: str) -> str:
 def _show(manifest: Manifest, title: str, json: Path | None) -> None:
     rows: list[tuple[str, object]] = [
         ("made", f"{manifest.made:%Y-%m-%d %H:%M:%S} UTC"),
-        ("database", f"{manifest.kind}, layout {manifest.layout}"),
+        ("layout", manifest.layout),
         ("key", f"{manifest.key}, not inside"),
         ("log", "empty" if manifest.log is None else f"{manifest.log.size:,} entries"),
         *((name, f"{count:,}") for name, count in manifest.rows.items() if count),

@@ -1015,7 +1015,7 @@ def test_rows_beyond_the_budgets_are_not_used(rounds, member, small):
     plan = member.plan("anchors")
     assert plan.budgets is not None
     anchors = list(range(14))
-    from panda_mdp.protocol.messages.deployments import PlanInfo, RoundRows
+    from panda_mdp.protocol.messages.deployments import RoundRows
 
     half = TOTAL // 2
     fair = [str(half), str(half // 2), str(half // 2)]
@@ -1023,9 +1023,7 @@ def test_rows_beyond_the_budgets_are_not_used(rounds, member, small):
         "round": 1,
         "anchors": anchors,
         "outputs": [0, 3, 5],
-        "plan": PlanInfo(guarantee=None),
         "signature": "AAAA",
-        "key_id": "0" * 16,
     }
     plan.check(anchors, RoundRows(weights=[fair] * 14, **base))
     for other in ([str(TOTAL - 2), "1", "1"], [str(half), str(half), "0"]):

@@ -21,7 +21,7 @@ from panda_mdp.protocol.server.store.catalogue import check_domain, store_domain
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import anchors_request, store_deployment
 from panda_mdp.protocol.server.store.schema import DeploymentRow, RoundRow, UploadRow, now
-from panda_mdp.protocol.server.supervisor import Run, Supervisor, conclude
+from panda_mdp.protocol.server.supervisor import Round, Supervisor, conclude
 
 SELECTION = SelectionInfo(decay="exponential", alpha=0.9, rate=0.5, radius=2.0)
 
@@ -47,16 +47,15 @@ def store(database: str) -> Iterator[Store]:
         yield made
 
 
-def waiting(store: Store, number: int = 1, **values: Any) -> Run:
+def waiting(store: Store, number: int = 1, **values: Any) -> Round:
     """A round that is closed, with an upload, as another server may have left it."""
     [made] = TokenBook(store).make("reporter")
     with store.write() as session:
-        values = {"state": "solving", "attempt": 0, **values}
-        session.add(RoundRow(deployment=1, round=number, **values))
+        session.add(RoundRow(deployment=1, round=number, **{"state": "solving", **values}))
         session.flush()
         upload = {"deployment": 1, "round": number, "token": made.id}
         session.add(UploadRow(**upload, anchors=[*range(6)]))
-    return Run(1, number, values["attempt"])
+    return 1, number
 
 
 def stored(store: Store, number: int = 1) -> RoundRow:
@@ -70,18 +69,18 @@ def change(store: Store, **values: Any) -> None:
             setattr(session.get_one(RoundRow, (1, 1)), name, value)
 
 
-def solve(store: Store, run: Run) -> None:
-    """A run, in this process."""
+def solve(store: Store, key: Round) -> None:
+    """A round, in this process."""
     future: Future[Solution] = Future()
     with store.read() as session:
-        deployment = session.get_one(DeploymentRow, run.deployment)
-        sets = [upload.anchors for upload in session.get_one(RoundRow, run[:2]).uploads]
+        deployment = session.get_one(DeploymentRow, key[0])
+        sets = [upload.anchors for upload in session.get_one(RoundRow, key).uploads]
         request = anchors_request(deployment)
     try:
         future.set_result(solve_round(request, small_domain(30), sets))
     except PandaError as error:
         future.set_exception(error)
-    conclude(store, run, future)
+    conclude(store, key, future)
 
 
 def until(done: Callable[[], object], limit: float = PATIENCE) -> None:
@@ -99,20 +98,23 @@ def ended(supervisor: Supervisor) -> bool:
     return not active_children()
 
 
-def test_a_run_that_was_given_up_writes_nothing(store: Store) -> None:
-    waiting(store, attempt=2)
-    solve(store, Run(1, 1, 1))
-    assert stored(store).state == "solving"
-    solve(store, Run(1, 1, 2))
-    assert stored(store).state == "solved"
+def test_the_first_table_of_a_round_counts(store: Store) -> None:
+    """A server that was frozen wakes up and has one too, or has failed."""
+    key = waiting(store)
+    solve(store, key)
+    first, late = stored(store), Future[Solution]()
+    late.set_exception(PandaError("no table"))
+    conclude(store, key, late)
+    after = stored(store)
+    assert (first.state, after.state, after.error) == ("solved", "solved", None)
 
 
 def test_a_round_that_cannot_be_solved_says_why(store: Store) -> None:
-    run = waiting(store, attempt=1)
+    key = waiting(store)
     with store.write() as session:
         upload = session.query(UploadRow).one()
         upload.anchors = []
-    solve(store, run)
+    solve(store, key)
     found = stored(store)
     assert found.state == "failed" and "no anchors entered" in (found.error or "")
 
@@ -136,35 +138,36 @@ def test_a_stopped_server_leaves_its_round_for_the_next_one(store: Store) -> Non
     waiting(store)
     first = Supervisor(store, lambda: None, 0.02)
     first.start()
-    until(lambda: stored(store).attempt == 1)
+    until(lambda: stored(store).lease)
     first.stop()
     assert (stored(store).state, stored(store).lease) == ("solving", None)
     second = Supervisor(store, lambda: None, 0.02)
     second.start()
     until(lambda: stored(store).state == "solved", 240)
     second.stop()
-    assert stored(store).attempt == 2
 
 
 def test_only_the_round_of_a_server_that_is_gone_is_solved_again(store: Store) -> None:
-    waiting(store, 1, lease=now() + timedelta(minutes=1), attempt=1)
-    waiting(store, 2, lease=now() - timedelta(milliseconds=1), attempt=4)
+    leases = [now() + timedelta(minutes=1), now() - timedelta(milliseconds=1)]
+    for number, lease in enumerate(leases, 1):
+        waiting(store, number, lease=lease)
     other = Supervisor(store, lambda: None)
     other.turn()
-    assert [stored(store, number).attempt for number in (1, 2)] == [1, 5]
+    held, taken = (stored(store, number).lease for number in (1, 2))
+    assert held == leases[0] and taken is not None and taken > leases[1]
     until(lambda: ended(other))
 
 
-def test_a_server_that_lost_its_lease_ends_its_worker(store: Store) -> None:
+def test_a_server_whose_round_has_ended_ends_its_worker(store: Store) -> None:
     waiting(store)
     server = Supervisor(store, lambda: None)
     server.turn()
     assert active_children()
-    # Another server has taken the round up meanwhile.
-    change(store, attempt=2, lease=now() + timedelta(hours=1))
+    # Another server has solved the round meanwhile.
+    change(store, state="solved")
     server.turn()
     assert not active_children()
-    assert stored(store).state == "solving"
+    assert stored(store).state == "solved"
 
 
 def test_a_round_is_closed_in_time(store: Store) -> None:

@@ -61,6 +61,10 @@ class Site:
         self.publish("area", (VECTORS / "area.pmdp").read_bytes())
         area = {"kind": "table", "name": "area", "table": ref("area"), "reports_per_period": 3}
         self.post("/deployments", area)
+        one_use = {"one_use": True, "reports_per_period": 2}
+        self.post(
+            "/deployments", {"kind": "panda", "name": "once", "table": ref("coins")} | one_use
+        )
         self.publish("sparse", honest("floor distance"))
         self.post("/deployments", {"kind": "table", "name": "sparse", "table": ref("sparse")})
         places = {"lat": self.domain.lat.tolist(), "lon": self.domain.lon.tolist()}
@@ -257,6 +261,58 @@ def test_a_round_of_anchors(browser: Browser, site: Site) -> None:
     assert [sent.path.rsplit("/", 1)[1] for sent in posted(site)] == ["anchors", "reports"]
     assert "table" not in body_of(posted(site)[1])
     assert site.reports("anchors") == 1
+
+
+def test_a_round_that_is_not_the_logs_latest_is_refused(browser: Browser, site: Site) -> None:
+    """Its number is in the address of what is sent: one for a single person would mark that person."""
+
+    def mark(route: Any) -> None:
+        answer = route.fetch()
+        said = answer.json()
+        for each in said["deployments"]:
+            if each["kind"] == "anchors":
+                each["round"] = 77
+        route.fulfill(response=answer, json=said)
+
+    with visit(browser, f"{site.url}/#deployment=anchors&token={site.token()}") as at:
+        at.ready()
+        at.page.route("**/v1/deployments", mark)
+        at.page.reload()
+        expect(at.page.locator("#alarm")).to_contain_text("not in the public log")
+
+
+def test_one_use_tokens_are_collected_and_reports_name_nobody(browser: Browser, site: Site) -> None:
+    token = site.token()
+    domain = pm.load(VECTORS / "panda-coins.pmdp").problem.domain
+    site.wire.clear()
+    with visit(browser, f"{site.url}/#deployment=once&token={token}") as at:
+        at.ready()
+        # Before any place is picked, so that some time can pass in between.
+        expect(at.page.locator("#send")).to_have_text("Collect one-use tokens")
+        assert "name nobody" in at.page.inner_text("#action-said")
+        at.page.click("#send:not([disabled])")
+        expect(at.page.locator("#action-said")).to_contain_text("2 one-use tokens are here")
+        assert violations(at.page) == []
+        for record in (3, 20):
+            at.pick(float(domain.lat[record]), float(domain.lon[record]))
+            at.send()
+        at.pick(float(domain.lat[30]), float(domain.lon[30]))
+        expect(at.page.locator("#action-said")).to_contain_text("as many are drawn here")
+        assert at.complaints == []
+    issue, *reports = posted(site)
+    assert issue.path == "/v1/deployments/once/issue" and set(body_of(issue)) == {
+        "period",
+        "blinded",
+    }
+    assert issue.headers["authorization"] == f"Bearer {token}"
+    assert [sent.path for sent in reports] == 2 * ["/v1/deployments/once/reports"]
+    for sent in reports:
+        assert "authorization" not in sent.headers
+        assert set(body_of(sent)) == {"id", "output", "table", "proof"}
+    # Nothing of what was signed is in what is shown.
+    shown = {body_of(sent)["proof"]["signature"] for sent in reports}
+    assert len(shown) == 2 and not shown & set(body_of(issue)["blinded"])
+    assert site.reports("once") == 2
 
 
 def test_any_point_is_drawn_at_and_every_report_pays(browser: Browser, site: Site) -> None:

@@ -2,6 +2,7 @@
 
 import type { Api } from "../core/api";
 import { ApiError } from "../core/api";
+import { collect } from "../core/blind";
 import type { AuditResult, OwnAudit } from "../core/audit";
 import { PandaError, PrivacyError } from "../core/errors";
 import { finish, refuseSecondSet } from "../core/phases";
@@ -60,7 +61,7 @@ export class App {
   /** A place that was picked while the one before was being sent: taken afterwards. */
   private wanted: [number, number] | null = null;
   /** What became of an invitation, until a place is picked. */
-  private remark: { text: string; state: "" | "bad" } = { text: "", state: "" };
+  private remark: { text: string; state: "" | "good" | "bad" } = { text: "", state: "" };
   private step: views.Step = "place";
   /** Whether the table was replaced since the last visit and the person has not agreed yet. */
   private replaced: boolean;
@@ -344,11 +345,13 @@ export class App {
   /** One step: charged and durable, drawn, handed over for sending; seen once the server has it. */
   private async send(): Promise<void> {
     const picked = this.picked;
-    if (!picked || this.busy || this.refusal(picked)) return;
+    if (this.busy || this.refusal(picked)) return;
+    if (await this.collects()) return this.collect();
+    if (!picked) return;
     this.busy = true;
     by<HTMLButtonElement>("send").disabled = true;
     try {
-      if (!(await this.takeToken())) {
+      if (!this.charge.oneUse && !(await this.takeToken())) {
         by<HTMLButtonElement>("send").disabled = false;
         return;
       }
@@ -362,6 +365,30 @@ export class App {
       const wanted = this.wanted;
       this.wanted = null;
       if (wanted) void this.pick(...wanted);
+    }
+  }
+
+  /** Whether one-use tokens come before anything can be reported. */
+  private async collects(): Promise<boolean> {
+    return (await this.ledger.excess(this.charge))?.problem === "noOneUse" && this.picked?.release == null;
+  }
+
+  /** Have one-use tokens signed: a step of its own, so that some time can pass before the report. */
+  private async collect(): Promise<void> {
+    this.busy = true;
+    try {
+      if (!(await this.takeToken())) return;
+      views.showAction(words().collecting);
+      const count = await collect(this.api, this.session, this.ledger, this.tokens.value ?? "");
+      this.remark = { text: words().collected(count), state: "good" };
+      await this.showAction();
+      say(this.remark.text);
+    } catch (error) {
+      if (error instanceof ApiError && error.aboutToken) this.tokens.drop();
+      await this.showAction();
+      this.fail(error);
+    } finally {
+      this.busy = false;
     }
   }
 
@@ -399,7 +426,7 @@ export class App {
   }
 
   private async retry(): Promise<void> {
-    if (this.busy || !(await this.takeToken())) return;
+    if (this.busy || !(this.charge.oneUse || (await this.takeToken()))) return;
     const release = this.picked?.release;
     if (release) await this.outbox.put(this.session.deployment.name, release);
     await this.flush();
@@ -428,7 +455,8 @@ export class App {
   private async flush(): Promise<void> {
     clearTimeout(this.again);
     const { value } = this.tokens;
-    if (value) {
+    const able = Boolean(value) || this.charge.oneUse === true;
+    if (able) {
       try {
         await this.outbox.flush(this.api, value);
       } catch (error) {
@@ -442,7 +470,7 @@ export class App {
     await this.recall();
     await this.showAction();
     const waiting = (await this.outbox.all()).some(({ state }) => state === "waiting");
-    if (waiting && value) this.again = window.setTimeout(() => void this.flush(), AGAIN_MS);
+    if (waiting && able) this.again = window.setTimeout(() => void this.flush(), AGAIN_MS);
   }
 
   private async changeLimit(value: number, delta: number): Promise<void> {
@@ -512,12 +540,13 @@ export class App {
     const mine = release && reports.find(({ id }) => id === release.report);
     const waiting = reports.filter(({ state }) => state === "waiting");
     const refusal = this.refusal(picked);
-    const sendable = picked !== null && !done && !mine && !refusal && (release !== null || why === null);
-    const needsToken = !this.tokens.value && (sendable || waiting.length > 0);
+    const collects = release === null && why?.problem === "noOneUse";
+    const sendable = !refusal && (collects || (picked !== null && !done && !mine && (release !== null || why === null)));
+    const needsToken = !this.tokens.value && (collects || (!this.charge.oneUse && (sendable || waiting.length > 0)));
     const send = by<HTMLButtonElement>("send");
     send.hidden = done || Boolean(mine);
     send.disabled = !sendable;
-    send.textContent = between ? said.goOn : said.send;
+    send.textContent = collects ? said.collect : between ? said.goOn : said.send;
     by("send-note").hidden = send.hidden;
     by("retry").hidden = !(mine || waiting.length);
     views.showStep(this.step, picked !== null, done);
@@ -540,6 +569,8 @@ export class App {
       views.showAction(said.unfinished);
     } else if (release) {
       views.showAction(said.sendFree);
+    } else if (collects) {
+      views.showAction(said.collectFirst);
     } else if (picked && why !== null) {
       views.showAction(said.nothingMore(problem(why).message), "bad");
     } else {

@@ -4,6 +4,8 @@ import type { Bytes } from "./bytes";
 import { sha256 } from "./bytes";
 import { FormatError, PandaError } from "./errors";
 import { keep, kept, keepOnly } from "./keep";
+import type { Issuer } from "./blind";
+import type { Proof } from "./ledger";
 import type { Log } from "./log";
 import type { Selection } from "./coins";
 import type { Centre } from "./lattice";
@@ -205,13 +207,28 @@ export class Api {
     return new URL(`tables/${encodeURIComponent(table.name)}/${table.version}/file`, this.base);
   }
 
+  /** Send what was drawn, with the token; with a one-use token in its place where there is one. */
   async report(
-    report: { id: string; deployment: string; output: number; table?: string | null }, token: string,
+    report: { id: string; deployment: string; output: number; table?: string | null; proof?: Proof },
+    token: string | null,
   ): Promise<void> {
-    const { id, output, table } = report;
-    await this.post(`deployments/${encodeURIComponent(report.deployment)}/reports`, token, {
-      id, ...(table ? { table } : {}), output,
+    const { id, output, table, proof } = report;
+    await this.post(`deployments/${encodeURIComponent(report.deployment)}/reports`, proof ? null : token, {
+      id, ...(table ? { table } : {}), output, ...(proof ? { proof } : {}),
     });
+  }
+
+  /** The key that signs one-use tokens now; asked for without a token, and never from this device. */
+  async issuer(deployment: string): Promise<Issuer> {
+    const path = `deployments/${encodeURIComponent(deployment)}/issuer`;
+    return (await this.send(path, {})).json() as Promise<Issuer>;
+  }
+
+  /** The signatures over hidden messages of the running period. */
+  async issue(deployment: string, period: number, blinded: readonly string[], token: string): Promise<string[]> {
+    const path = `deployments/${encodeURIComponent(deployment)}/issue`;
+    const answer = await this.post(path, token, { period, blinded });
+    return ((await answer.json()) as { signatures: string[] }).signatures;
   }
 
   /** The rows around a centre that was drawn. */
@@ -242,10 +259,10 @@ export class Api {
     return ((await answer.json()) as { token: string }).token;
   }
 
-  private async post(path: string, token: string, body: unknown): Promise<Response> {
+  private async post(path: string, token: string | null, body: unknown): Promise<Response> {
     return this.send(path, {
       method: "POST",
-      headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
+      headers: { "content-type": "application/json", ...(token ? { authorization: `Bearer ${token}` } : {}) },
       body: JSON.stringify(body),
     });
   }

@@ -39,6 +39,8 @@ function unevenness(): number {
 }
 
 export const LEVEL = unevenness();
+/** Of a centre's coordinates, as they travel. */
+const MOST_CENTRE = 2 ** 31;
 
 /** A float that is a whole number from 2^53 on, and below too. */
 const scaled = (value: number): bigint => BigInt(Math.floor(value * 2 ** SCALE_BITS));
@@ -76,6 +78,8 @@ export class Lattice {
     const sides = [this.east, this.north].map((side) => ends(side).map((end) => end * this.exponent));
     this.low = [Math.floor(sides[0][0] - REACH), Math.floor(sides[1][0] - REACH)];
     this.high = [Math.ceil(sides[0][1] + REACH), Math.ceil(sides[1][1] + REACH)];
+    // What cannot be sent must not be drawn, or a refusal would tell about the place.
+    if (this.box.flat().some((end) => !(Math.abs(end) < MOST_CENTRE))) throw new FormatError("tooFine");
   }
 
   get box(): readonly [Centre, Centre] {

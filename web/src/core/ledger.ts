@@ -55,7 +55,9 @@ export interface Charge {
   readonly lasting?: boolean;
   /** Whether every release draws and pays, and none is looked up again. */
   readonly fresh?: boolean;
-  /** Bytes that anchors take, where there are any. */
+  /** Whether reports come with one-use tokens. */
+  readonly oneUse?: boolean;
+  /** Bytes that anchors or a one-use token take, where there are any. */
   readonly room?: number;
   /** Reports that the deployment takes in a period of so many seconds; no more are drawn. */
   readonly quota?: number;
@@ -65,6 +67,18 @@ export interface Charge {
 /** What became of an entry; the charge stays in any case. */
 export type State = "charged" | "accepted" | "given_up";
 
+/** What a report shows in place of a token: a signature over its id and its period. */
+export interface Proof {
+  readonly period: number;
+  readonly signature: string;
+}
+
+/** A one-use token, and the id of the report that it is for. */
+export interface OneUse {
+  readonly id: string;
+  readonly proof: Proof;
+}
+
 /** What was drawn: all that may ever be sent of it. */
 export interface Drawn {
   /** The id of the report, so that sending it again is safe. */
@@ -73,6 +87,7 @@ export interface Drawn {
   /** Null before Phase II, and erased once the server has it. */
   readonly output: number | null;
   readonly table?: string | null;
+  readonly proof?: Proof;
   /** A centre, whose ball is asked for. */
   readonly centre?: Centre;
   /** An anchor set, the round it was aimed at, and whether it is known to have arrived. */
@@ -225,7 +240,7 @@ export class Ledger {
       if (before) await this.put({ ...before, state: "given_up", memo: null });
       const first = await draw();
       const drawn: Drawn = {
-        report: crypto.randomUUID(), version: charge.version, table: charge.table ?? null,
+        ...await this.named(charge), version: charge.version, table: charge.table ?? null,
         ...(typeof first === "number" ? { output: first } : first),
       };
       const entry: Entry = {
@@ -301,6 +316,34 @@ export class Ledger {
     });
   }
 
+  /** The number of the running period of a quota. */
+  quotaPeriod({ quotaS = 86_400 }: Charge): number {
+    return Math.floor(this.clock() / quotaS);
+  }
+
+  /** One-use tokens at hand for the running period; null where none were collected. */
+  async oneUse(charge: Charge): Promise<number | null> {
+    return exclusively(LOCK, async () => (await this.tokens(charge))?.length ?? null);
+  }
+
+  /** Have one-use tokens at hand, unless another tab has them; how many there are. */
+  async keepTokens(charge: Charge, period: number, tokens: readonly OneUse[]): Promise<number> {
+    return exclusively(LOCK, async () => {
+      if (!(await this.tokens(charge))) await this.putTokens(charge, period, tokens);
+      return (await this.tokens(charge))?.length ?? 0;
+    });
+  }
+
+  /** Bytes of a context that nobody else can compute, the same every time. */
+  async secret(context: Record<string, unknown>, length: number): Promise<Bytes> {
+    const bytes = new Uint8Array(32 * Math.ceil(length / 32));
+    for (let at = 0; at < bytes.length; at += 32) {
+      const message = utf8(canonicalJson({ secret: context, at }));
+      bytes.set(new Uint8Array(await crypto.subtle.sign("HMAC", this.keys.memo, message)), at);
+    }
+    return bytes.subarray(0, length);
+  }
+
   /** Why a release would be too much, or null where it is not. */
   async excess(charge: Charge): Promise<BudgetError | null> {
     return exclusively(LOCK, async () => {
@@ -320,6 +363,29 @@ export class Ledger {
         }
       });
     });
+  }
+
+  private async tokens(charge: Charge): Promise<readonly OneUse[] | null> {
+    const name = tokensName(charge);
+    const found = (await read(this.database, "settings", (s) => s.get(name))) as
+      { period: number; box: Bytes } | undefined;
+    if (!found || found.period !== this.quotaPeriod(charge)) return null;
+    return JSON.parse(await this.unseal(found.box, utf8(name))) as OneUse[];
+  }
+
+  private async putTokens(charge: Charge, period: number, tokens: readonly OneUse[]): Promise<void> {
+    const name = tokensName(charge);
+    const box = await this.seal(JSON.stringify(tokens), utf8(name));
+    await write(this.database, "settings", (settings) => settings.put({ period, box }, name));
+  }
+
+  /** What a report is called: a new id, or that of a one-use token, which is no more at hand. */
+  private async named(charge: Charge): Promise<Pick<Drawn, "report" | "proof">> {
+    if (!charge.oneUse) return { report: crypto.randomUUID() };
+    const [next, ...others] = (await this.tokens(charge)) ?? [];
+    if (!next) throw new BudgetError("noOneUse");
+    await this.putTokens(charge, next.proof.period, others);
+    return { report: next.id, proof: next.proof };
   }
 
   private async balanceNow(account: string): Promise<Balance> {
@@ -358,6 +424,11 @@ export class Ledger {
     if (charge.unit !== "km") return new BudgetError("otherUnit", charge.unit);
     if (charge.quota !== undefined && (await this.taken(charge)) >= charge.quota) {
       return new BudgetError("quotaSpent", charge.quota);
+    }
+    if (charge.oneUse) {
+      const tokens = await this.tokens(charge);
+      if (!tokens) return new BudgetError("noOneUse");
+      if (!tokens.length) return new BudgetError("quotaSpent", charge.quota ?? 1);
     }
     if (charge.epsilon > allowance.epsilon) {
       return new BudgetError("reportCost", charge.epsilon, allowance.epsilon);
@@ -438,10 +509,17 @@ export class Ledger {
 
   /** Encrypted, of one length whatever it holds, and bound to its entry and cost. */
   private async lock(entry: Entry, drawn: Drawn, room = 0): Promise<Bytes> {
+    return this.seal(JSON.stringify(drawn).padEnd(BOX_BYTES + room), about(entry));
+  }
+
+  private async unlock(entry: Entry): Promise<Drawn> {
+    return JSON.parse(await this.unseal(entry.box as Bytes, about(entry))) as Drawn;
+  }
+
+  private async seal(text: string, additionalData: Bytes): Promise<Bytes> {
     const nonce = crypto.getRandomValues(new Uint8Array(12));
-    const plain = utf8(JSON.stringify(drawn).padEnd(BOX_BYTES + room));
     const sealed = await crypto.subtle.encrypt(
-      { name: "AES-GCM", iv: nonce, additionalData: about(entry) }, this.keys.box, plain,
+      { name: "AES-GCM", iv: nonce, additionalData }, this.keys.box, utf8(text),
     );
     const box = new Uint8Array(12 + sealed.byteLength);
     box.set(nonce);
@@ -449,19 +527,21 @@ export class Ledger {
     return box;
   }
 
-  private async unlock(entry: Entry): Promise<Drawn> {
-    const box = entry.box as Bytes;
+  private async unseal(box: Bytes, additionalData: Bytes): Promise<string> {
     try {
       const plain = await crypto.subtle.decrypt(
-        { name: "AES-GCM", iv: box.subarray(0, 12), additionalData: about(entry) },
-        this.keys.box,
-        box.subarray(12),
+        { name: "AES-GCM", iv: box.subarray(0, 12), additionalData }, this.keys.box, box.subarray(12),
       );
-      return JSON.parse(new TextDecoder().decode(plain)) as Drawn;
+      return new TextDecoder().decode(plain);
     } catch {
       throw new LedgerError("seal");
     }
   }
+}
+
+/** Where the one-use tokens of a deployment lie. */
+function tokensName({ server, deployment }: Charge): string {
+  return `one-use ${server} ${deployment}`;
 }
 
 /** Whether what was drawn answers for this table: it was accepted, or can still be. */

@@ -6,6 +6,7 @@
  */
 
 import type { Api } from "./api";
+import type { Issuer } from "./blind";
 import { type Bytes, hex } from "./bytes";
 import { SignatureError } from "./errors";
 import type { KeyStore } from "./keypin";
@@ -98,13 +99,11 @@ export function headBytes({ size, root, at }: LogHead): Bytes {
   return joined(["panda-mdp log 1", String(size), root, String(at)]);
 }
 
-/**
- * Refuse a log that is denied, is not what its head says, is no continuation of the one seen before,
- * or lacks an entry: without one, every new browser could be given a table of its own.
- */
-export async function checkLog(
-  api: Pick<Api, "log" | "server">, keys: readonly string[], store: KeyStore, entries: readonly Bytes[],
-): Promise<LogHead> {
+type Source = Pick<Api, "log" | "server">;
+
+/** The log as it is now; refused where it is denied, is not what its head says, or is no continuation
+ * of the one seen before. It is remembered, so that none that was shown once can be taken back. */
+export async function freshLog(api: Source, keys: readonly string[], store: KeyStore): Promise<Log> {
   const all = JSON.parse(store.getItem(SEEN) ?? "{}") as Record<string, LogHead>;
   const before = all[api.server];
   const log = await api.log();
@@ -117,10 +116,43 @@ export async function checkLog(
   if (before && (head.size < before.size || (await rootOf(leaves.slice(0, before.size))) !== before.root)) {
     throw new SignatureError("logForked");
   }
-  const known = new Set(leaves);
-  for (const entry of entries) {
-    if (!known.has(await leafHash(entry))) throw new SignatureError("notLogged");
-  }
   store.setItem(SEEN, JSON.stringify({ ...all, [api.server]: head }));
-  return head;
+  return log;
+}
+
+/** The number of an entry, which must be in the log. */
+async function numberOf({ leaves }: Log, entry: Bytes): Promise<number> {
+  const number = leaves.indexOf(await leafHash(entry));
+  if (number < 0) throw new SignatureError("notLogged");
+  return number;
+}
+
+/** The fresh log, which must have some entries: without one, every new browser could be given a table
+ * of its own. */
+export async function checkLog(
+  api: Source, keys: readonly string[], store: KeyStore, entries: readonly Bytes[],
+): Promise<Log> {
+  const log = await freshLog(api, keys, store);
+  for (const entry of entries) await numberOf(log, entry);
+  return log;
+}
+
+/** Refuse a round that is not the latest one: its number is in the address of what is sent, so one that
+ * a server shows to a single person would mark that person. */
+export async function checkRound(log: Log, name: string, round: number | null | undefined): Promise<void> {
+  if (round == null) return;
+  const entry = (number: number) => joined(["panda-mdp round 1", name, String(number)]);
+  await numberOf(log, entry(round));
+  if (log.leaves.includes(await leafHash(entry(round + 1)))) throw new SignatureError("roundOver", round);
+}
+
+/** Refuse a key of one-use tokens that is not the one of its period: a key for a single person would
+ * mark what it signs. A period is in the log once, and its key right behind it. */
+export async function checkIssuer(log: Log, name: string, issuer: Issuer): Promise<void> {
+  const lines = ["panda-mdp issuer 1", name, String(issuer.period)];
+  const first = await numberOf(log, joined(lines));
+  const number = await numberOf(log, joined([...lines, issuer.modulus]));
+  if (number !== first + 1 || log.leaves.lastIndexOf(log.leaves[first]) !== first) {
+    throw new SignatureError("noIssuer");
+  }
 }

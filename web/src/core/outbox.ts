@@ -54,8 +54,9 @@ export class Outbox {
     return reports.sort((a, b) => a.at - b.at);
   }
 
-  /** Send what waits. Stops quietly where the server cannot be reached; later is fine. */
-  async flush(api: Api, token: string): Promise<void> {
+  /** Send what waits: without a token what has a one-use token alone. Stops quietly where the server
+   * cannot be reached; later is fine. */
+  async flush(api: Api, token: string | null): Promise<void> {
     await exclusively("panda-mdp outbox", async () => {
       const waiting = (await this.all()).filter(({ state }) => state === "waiting");
       if (!waiting.length) return;
@@ -79,9 +80,11 @@ export class Outbox {
             continue;
           }
           if (output === null) throw new PandaError("erased");
+          if (!token && !drawn?.proof) continue;
           const version = inForce.get(report.deployment);
           if (version !== null && version !== report.version) throw new PandaError("replaced");
-          await api.report({ ...report, output, table: drawn?.table ?? null }, token);
+          const { table = null, proof } = drawn ?? {};
+          await api.report({ ...report, output, table, ...(proof ? { proof } : {}) }, token);
           await this.ledger.accepted(report.entry);
           await this.drop([report.id]);
         } catch (error) {

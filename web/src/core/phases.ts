@@ -14,6 +14,7 @@ import { AnchorsPlan, BallPlan } from "./plan";
 import { quantise } from "./quantise";
 import { checkProof, type Rows, rowsBytes, unpackBall, weighed } from "./rows";
 import { draw } from "./sampler";
+import { checkRound, freshLog } from "./log";
 import type { Session } from "./session";
 import { verifyAny } from "./signing";
 
@@ -98,7 +99,7 @@ async function finishRound(
   token: string, waiting: Waiting,
 ): Promise<Release> {
   const { name } = session.deployment;
-  let release = await upload(api, name, ledger, begun, token);
+  let release = await upload(api, session, ledger, begun, token);
   const { anchors, round } = release;
   if (!anchors || round === undefined || round === null) throw new PandaError("erased");
   const state = await solved(api, name, round, waiting);
@@ -125,8 +126,9 @@ function same(given: readonly number[], wanted: ArrayLike<number>): boolean {
 
 /** The same anchors go to a later round where the one that was meant has closed. */
 async function upload(
-  api: Api, deployment: string, ledger: Ledger, begun: Release, token: string,
+  api: Api, session: Session, ledger: Ledger, begun: Release, token: string,
 ): Promise<Release> {
+  const { name: deployment } = session.deployment;
   let release = begun;
   if (release.uploaded) return release;
   const send = async () => {
@@ -145,6 +147,9 @@ async function upload(
   }
   const { round } = await api.deployment(deployment);
   if (round === undefined || round === null) throw new PandaError("noRound");
+  if (round !== session.deployment.round) {
+    await checkRound(await freshLog(api, session.keys, session.store), deployment, round);
+  }
   release = await ledger.amend(release.entry, () => ({ round }));
   return send();
 }

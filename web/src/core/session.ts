@@ -9,7 +9,7 @@ import { EverywhereTable } from "./everywhere";
 import { type KeyStore, type Trusted, trustedKeys } from "./keypin";
 import type { Charge } from "./ledger";
 import { Lattice } from "./lattice";
-import { checkLog, type LogHead } from "./log";
+import { checkLog, checkRound, type LogHead } from "./log";
 import { Haversine } from "./metric";
 import { checkSelection, PandaTable } from "./panda";
 import { AnchorsPlan, BallPlan, EverywherePlan, PandaPlan, type Plan, TablePlan } from "./plan";
@@ -39,10 +39,14 @@ export interface Session {
   readonly firstKey: boolean;
   /** The id of a domain whose streets may be drawn. */
   readonly streets: string | null;
+  /** Where keys, heads and statements are remembered. */
+  readonly store: KeyStore;
   /** What was agreed to: the table's SHA-256, or the statement's where there is none. */
   readonly agreed: string;
 }
 
+/** Room in the books for a one-use token. */
+const PROOF_BYTES = 512;
 const KINDS: readonly string[] = ["table", "panda", "ball", "anchors"];
 
 /** Deployments that this page can serve: about places on a map, with a proven guarantee. */
@@ -83,6 +87,7 @@ export async function openSession(
   const log = await checkLog(api, keys, store, [
     ...(info ? [tableBytes(info)] : []), await statementBytes(deployment.name, deployment.statement),
   ]);
+  if (!info) await checkRound(log, deployment.name, deployment.round);
   const { plan, streets } = await planOf(api, deployment, info, onProgress);
   const domain = info ? info.domain : stated.domain;
   const claims = [
@@ -98,7 +103,10 @@ export async function openSession(
   const { area, holeKm } = checkedArea(plan);
   await checkSeen(store, stated);
   const agreed = info ? info.sha256 : await sha256(utf8(deployment.name + stated.selection + stated.epsilon));
-  return { deployment, info, plan, area, holeKm, stated, log, key, keys, firstKey: trusted.first, streets, agreed };
+  return {
+    deployment, info, plan, area, holeKm, stated, log: log.head, key, keys, firstKey: trusted.first, streets, store,
+    agreed,
+  };
 }
 
 /** The area of a plan; refused where it is small, has few places, or holes. */
@@ -171,6 +179,7 @@ export function chargeOf(session: Session, server: string): Charge {
     quotaS: stated.period_s,
     lasting,
     fresh: plan.kind === "everywhere",
-    room: lasting ? 8 * plan.places.size : 0,
+    oneUse: stated.one_use ?? false,
+    room: lasting ? 8 * plan.places.size : stated.one_use ? PROOF_BYTES : 0,
   };
 }

@@ -6,6 +6,7 @@
 
 import { Api } from "./api";
 import type { AuditResult } from "./audit";
+import { collect } from "./blind";
 import { PandaError, PrivacyError } from "./errors";
 import type { KeyStore } from "./keypin";
 import { type Allowance, type Balance, Ledger, type LedgerOptions, type Release } from "./ledger";
@@ -108,12 +109,22 @@ export class Survey {
     return this.answer(output);
   }
 
-  /** Draw and send, in one step; sending is repeated by `flush` where there was no network. */
-  async report(lat: number, lon: number, token: string): Promise<Outcome> {
+  /**
+   * Collect the running period's one-use tokens, for surveys that take reports with them alone; how
+   * many are at hand then. The server sees who collects: do it some time before a report, or from
+   * another network.
+   */
+  async collect(token: string): Promise<number> {
+    return collect(this.api, this.session, this.ledger, token);
+  }
+
+  /** Draw and send, in one step; sending is repeated by `flush` where there was no network. The token
+   * may be null where one-use tokens were collected. */
+  async report(lat: number, lon: number, token: string | null): Promise<Outcome> {
     const first = await this.release(lat, lon);
     if (first.state === "accepted") return { state: "accepted", answer: null };
     const release = await finish(
-      this.api, this.session, this.ledger, this.recordOf(lat, lon), first, token,
+      this.api, this.session, this.ledger, this.recordOf(lat, lon), first, token ?? "",
       { wait: ROUND_MS, still: () => true },
     );
     await this.outbox.put(this.session.deployment.name, release);
@@ -124,7 +135,7 @@ export class Survey {
   }
 
   /** Send what waits. */
-  async flush(token: string): Promise<void> {
+  async flush(token: string | null): Promise<void> {
     await this.outbox.flush(this.api, token);
   }
 

@@ -178,6 +178,12 @@ export const en = {
     + "seeing it would tell something that no epsilon covers.",
   sendFree: "This place has its answer already; sending it again tells nothing more.",
   sending: "Drawing and sending…",
+  collect: "Collect one-use tokens",
+  collectFirst: "Reports of this survey name nobody: they come with tokens that work once, which this page collects "
+    + "with yours. The server sees who collects, and later a report that is nobody's.",
+  collecting: "Collecting one-use tokens…",
+  collected: (count: number) => `${count} one-use ${many(count, "token is", "tokens are")} here for this period. Let some `
+    + "time pass before you report, or report from another network: address and time would join the two.",
   goOn: "Go on with this report",
   unfinished: "The first draw for this place is made, paid for and sent; nothing is drawn or paid again. Go on to "
     + "the second.",
@@ -416,10 +422,22 @@ export const en = {
       "what the operator signed about this survey is not in the public log", "Do not report anything.",
     ],
     otherTable: () => ["the table is not what the survey says it is", "Do not report anything; tell the operator."],
-    oneUse: () => [
-      "this survey takes reports with one-use tokens, which this page does not collect",
-      "Report with `panda-mdp client collect` and `panda-mdp client report`.",
+    noOneUse: () => [
+      "no one-use token is here for this period", "Collect them some time before you report, not with the report.",
     ],
+    noIssuer: () => [
+      "the key of one-use tokens is not the only one of its period in the public log, or is none",
+      "Do not report anything. Tell the operator.",
+    ],
+    notIssued: () => [
+      "the server did not sign the one-use tokens that it was asked for", "Do not report anything. Tell the operator.",
+    ],
+    otherPeriod: () => [
+      "the server signs one-use tokens of another period than the one that this device's clock says",
+      "Set the clock right, or try again in a minute.",
+    ],
+    roundOver: (round: Fact) => [`round ${round} is over by the public log`, "Do not report anything. Tell the operator."],
+    tooFine: () => ["the lattice of this survey is finer than points can be sent of", "Tell the operator."],
     noTable: () => ["this survey has no table", ""],
     noMap: () => ["this table is not about places on a map", ""],
     metric: (kind: Fact) => [`the metric ${kind} is not known here`, ""],

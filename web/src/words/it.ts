@@ -178,6 +178,12 @@ export const it: Words = {
     + "dopo averlo visto rivelerebbe qualcosa che nessun epsilon copre.",
   sendFree: "Questo luogo ha già la sua risposta; inviarla di nuovo non rivela altro.",
   sending: "Estraggo e invio…",
+  collect: "Raccogli gettoni monouso",
+  collectFirst: "Le segnalazioni di questa indagine non nominano nessuno: portano gettoni che valgono una volta, che questa "
+    + "pagina raccoglie con il tuo. Il server vede chi raccoglie e, più tardi, una segnalazione che è di nessuno.",
+  collecting: "Raccolgo gettoni monouso…",
+  collected: (count: number) => `${count === 1 ? "Un gettone monouso è qui" : `${count} gettoni monouso sono qui`} per `
+    + "questo periodo. Lascia passare del tempo prima di segnalare, o segnala da un'altra rete: indirizzo e ora li unirebbero.",
   goOn: "Continua questa segnalazione",
   unfinished: "La prima estrazione per questo luogo è fatta, pagata e inviata; nulla si estrae o si paga di nuovo. "
     + "Continua con la seconda.",
@@ -419,10 +425,22 @@ export const it: Words = {
       "ciò che il gestore ha firmato su questa indagine non è nel registro pubblico", "Non segnalare nulla.",
     ],
     otherTable: () => ["la tabella non è ciò che l'indagine dice", "Non segnalare nulla; avvisa il gestore."],
-    oneUse: () => [
-      "questa indagine accetta segnalazioni con gettoni monouso, che questa pagina non raccoglie",
-      "Segnala con `panda-mdp client collect` e `panda-mdp client report`.",
+    noOneUse: () => [
+      "per questo periodo non c'è qui nessun gettone monouso", "Raccoglili un po' prima di segnalare, non insieme.",
     ],
+    noIssuer: () => [
+      "la chiave dei gettoni monouso non è l'unica del suo periodo nel registro pubblico, o non è una chiave",
+      "Non segnalare nulla. Avvisa il gestore.",
+    ],
+    notIssued: () => [
+      "il server non ha firmato i gettoni monouso che gli sono stati chiesti", "Non segnalare nulla. Avvisa il gestore.",
+    ],
+    otherPeriod: () => [
+      "il server firma gettoni monouso di un altro periodo rispetto all'orologio di questo dispositivo",
+      "Regola l'orologio, o riprova tra un minuto.",
+    ],
+    roundOver: (round) => [`il turno ${round} è finito secondo il registro pubblico`, "Non segnalare nulla. Avvisa il gestore."],
+    tooFine: () => ["il reticolo di questa indagine è più fitto di quanto si possa inviare", "Avvisa il gestore."],
     noTable: () => ["questa indagine non ha una tabella", ""],
     noMap: () => ["questa tabella non riguarda luoghi su una mappa", ""],
     metric: (kind) => [`la metrica ${kind} qui non è nota`, ""],

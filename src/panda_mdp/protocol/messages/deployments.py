@@ -30,7 +30,6 @@ from panda_mdp.protocol.messages.types import (
     Epsilon,
     Fraction,
     GuaranteeInfo,
-    Hex,
     Index,
     Indices,
     Label,
@@ -540,16 +539,6 @@ class AnchorsAccepted(Message):
     accepted: Literal[True] = True
 
 
-class PlanInfo(Message):
-    """What the server could certify of the rounds. `guarantee` None: nothing, for `reasons`."""
-
-    guarantee: GuaranteeInfo | None
-    reasons: Reasons
-    violation: Probability | None = None
-    """The largest probability, over all pairs, of a release beyond epsilon d."""
-    phase_one_epsilon: NonNegative | None = None
-
-
 class RoundRows(Message):
     """GET .../rounds/{n}/rows: the rows of the anchors that this token uploaded."""
 
@@ -557,6 +546,4 @@ class RoundRows(Message):
     anchors: Indices
     outputs: Outputs
     weights: Rows
-    plan: PlanInfo
     signature: Base64
-    key_id: Hex

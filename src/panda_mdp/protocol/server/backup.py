@@ -2,8 +2,9 @@
 
 A backup is a folder: the database of one moment, the sheet of keys where there is one, and a
 manifest that says what is inside. Private keys are in none; the manifest names them by their ids.
-The database is opened for reading alone. What is restored is counted and checked before it has its
-name, and never put beside what another database left.
+The database is opened for reading alone, and copied row by row into a file of SQLite, whichever it
+is: a backup of one kind is restored into the other. What is restored is counted and checked before
+it has its name, and never put beside what another database left.
 """
 
 from __future__ import annotations
@@ -12,15 +13,14 @@ import hashlib
 import os
 import shutil
 import sqlite3
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
-from sqlalchemy import func, inspect, select, text
+from sqlalchemy import func, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -38,6 +38,9 @@ BESIDE = ("", "-wal", "-shm", "-journal")
 """What SQLite keeps beside a database, by the end of its name."""
 ROOM = 2
 """Times a database's size that its disk should have left."""
+BATCH = 500
+Content = tuple[LogHead | None, dict[str, int]]
+"""The head of the log, and the rows of each table."""
 
 
 class Manifest(Message):
@@ -47,7 +50,6 @@ class Manifest(Message):
     made: datetime
     library: Label = __version__
     layout: Label = LAYOUT
-    kind: Literal["sqlite", "postgresql"]
     key: Hex
     """The id of the key that the server signs with, which is kept elsewhere."""
     operator: Base64 | None
@@ -63,24 +65,22 @@ def back_up(database: str, folder: Path, key: str, sheet: Path | None = None) ->
     `key` is the id of the server's key. Raises `FileFormatError` where the database, or the copy,
     is not whole; then there is no folder.
     """
+    target = folder / DATABASE
     with Store.open(database, read_only=True) as store:
         store.check_whole("integrity_check")
         folder.mkdir(mode=0o700)
         try:
-            with _copied(store, folder / DATABASE) as session:
-                head, rows = _content(session)
-            files = {DATABASE: _digest(folder / DATABASE)}
+            head, rows = _copy(store, target)
+            with closing(sqlite3.connect(target)) as copied:
+                # One file, without a log beside it.
+                copied.execute("PRAGMA journal_mode = DELETE")
+            files = {DATABASE: _digest(target)}
             if sheet is not None:
                 write_private(folder / SHEET, sheet.read_bytes())
                 files[SHEET] = _digest(folder / SHEET)
+            operator = store.value("operator")
             manifest = Manifest(
-                made=now(),
-                kind="sqlite" if store.sqlite else "postgresql",
-                key=key,
-                operator=store.value("operator"),
-                rows=rows,
-                log=head,
-                files=files,
+                made=now(), key=key, operator=operator, rows=rows, log=head, files=files
             )
             write_private(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
         except BaseException:
@@ -112,27 +112,22 @@ def restore(folder: Path, database: str) -> Manifest:
     Raises `InvalidInputError` where something is there: a database, what one has left, or a server
     that still uses what was moved away.
     """
-    manifest, store = read_manifest(folder), Store(database)
-    if store.sqlite != (manifest.kind == "sqlite"):
-        store.close()
-        raise InvalidInputError(
-            f"{folder} is a backup of {manifest.kind}; restore it into a database of that kind"
-        )
-    with closing(store), store.claim():
+    manifest, kept = read_manifest(folder), str(folder / DATABASE)
+    wanted = manifest.log, manifest.rows
+    with closing(Store(database)) as store, store.claim(), Store.open(kept, read_only=True) as old:
+        old.check_whole("integrity_check")
         if store.path is None:
-            _restore_postgres(store, folder / DATABASE)
-            _check_restored(database, manifest)
-        else:
-            _check_free(store.path)
-            part = store.path.with_name(f"{store.path.name}.restoring")
-            try:
-                write_private(part, (folder / DATABASE).read_bytes())
-                _check_restored(str(part), manifest)
-                # Not a rename, which would replace what has appeared meanwhile.
-                os.link(part, store.path)
-                sync_folder(part.parent)
-            finally:
-                part.unlink(missing_ok=True)
+            _copy(old, database, wanted)
+            return manifest
+        _check_free(store.path)
+        part = store.path.with_name(f"{store.path.name}.restoring")
+        try:
+            _copy(old, part, wanted)
+            # Not a rename, which would replace what has appeared meanwhile.
+            os.link(part, store.path)
+            sync_folder(part.parent)
+        finally:
+            part.unlink(missing_ok=True)
     return manifest
 
 
@@ -146,19 +141,37 @@ def _check_free(path: Path) -> None:
             )
 
 
-def _check_restored(database: str, manifest: Manifest) -> None:
-    with Store.open(database, read_only=True) as store:
-        store.check_whole("integrity_check")
-        with store.read() as session:
-            found = _content(session)
-    if found != (manifest.log, manifest.rows):
-        raise FileFormatError(
-            "what was restored is not what the manifest says; take another backup"
-        )
+def _copy(source: Store, target: Path | str, wanted: Content | None = None) -> Content:
+    """Copy every row of one moment into a new file, or a database without tables; all or nothing,
+    and only where it is what is wanted."""
+    if isinstance(target, Path):
+        write_private(target, b"")
+    with closing(Store(str(target))) as store, source.read() as old, store.write() as new:
+        connection = new.connection()
+        if inspect(connection).get_table_names():
+            raise InvalidInputError(
+                f"{store.url!r} has tables already; give an empty database (`createdb`)"
+            )
+        Base.metadata.create_all(connection)
+        for table in Base.metadata.sorted_tables:
+            rows = old.execute(select(table), execution_options={"yield_per": BATCH})
+            for part in rows.mappings().partitions():
+                new.execute(insert(table), [dict(row) for row in part])
+            serial = table.autoincrement_column
+            if serial is not None and not store.sqlite:
+                sequence = func.pg_get_serial_sequence(table.name, serial.name)
+                new.execute(select(func.setval(sequence, func.max(serial))))
+        copied = _content(new)
+        if copied != (wanted or _content(old)):
+            raise FileFormatError(
+                "what was copied is not what the manifest or the database says; try again, or take "
+                "another backup"
+            )
+    return copied
 
 
-def _content(session: Session) -> tuple[LogHead | None, dict[str, int]]:
-    """The head of the log, which must be that of its entries, and the rows of each table."""
+def _content(session: Session) -> Content:
+    """What is there; the head must be that of the log's entries."""
     log = check_log(session)
     rows = {
         table.name: session.scalar(select(func.count()).select_from(table)) or 0
@@ -170,62 +183,6 @@ def _content(session: Session) -> tuple[LogHead | None, dict[str, int]]:
 def _digest(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-# How each database is copied
-
-
-@contextmanager
-def _copied(store: Store, target: Path) -> Iterator[Session]:
-    """Copy a database of one moment; a session that sees that moment."""
-    if store.path is None:
-        with store.read() as session:
-            snapshot = session.scalar(text("SELECT pg_export_snapshot()"))
-            _call(store, "pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={target}")
-            target.chmod(0o600)
-            yield session
-        return
-    os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
-    with closing(store.engine.raw_connection()) as source, closing(sqlite3.connect(target)) as copy:
-        connection = source.driver_connection
-        if connection is not None:
-            connection.backup(copy)
-        # One file, without a log beside it.
-        copy.execute("PRAGMA journal_mode = DELETE")
-    with Store.open(str(target), read_only=True) as copied:
-        copied.check_whole("integrity_check")
-        with copied.read() as session:
-            yield session
-
-
-def _restore_postgres(store: Store, dump: Path) -> None:
-    if inspect(store.engine).get_table_names():
-        raise InvalidInputError(
-            f"{store.url!r} has tables already; give an empty database (`createdb`)"
-        )
-    whole = ("--exit-on-error", "--single-transaction", "--no-owner")
-    _call(store, "pg_restore", *whole, str(dump))
-
-
-def _call(store: Store, program: str, *arguments: str) -> None:
-    """Run a program of PostgreSQL on a database; its password is not among the arguments."""
-    places = os.pathsep.join(map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"))[::-1]))
-    found = shutil.which(program) or shutil.which(program, path=places)
-    if found is None:
-        raise InvalidInputError(f"{program} is not here; install PostgreSQL's client programs")
-    plain = store.url.set(drivername="postgresql", password=None)
-    address = f"--dbname={plain.render_as_string(hide_password=False)}"
-    password = {} if store.url.password is None else {"PGPASSWORD": str(store.url.password)}
-    done = subprocess.run(  # noqa: S603
-        [found, address, *arguments],
-        env=os.environ | password,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise FileFormatError(f"{program} failed: {said}")
 
 
 # What is there

@@ -7,7 +7,6 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,36 +86,12 @@ class Settings:
     """How often rounds and changes by other processes are looked at."""
 
 
-class Cache:
-    """Byte strings in memory, the least recently used leave first. Whoever asks for one that is
-    being made waits for it: it is made once."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._entries: LRUCache[str, bytes] = LRUCache(most_bytes, getsizeof=len)
-        self._making: dict[str, Future[bytes]] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """The entry of a key, or what is made now. What it raises, all who wait see."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
-                return entry
-            waits = key in self._making
-            told = self._making.setdefault(key, Future())
-        if waits:
-            return told.result()
-        try:
-            told.set_result(make())
-        except BaseException as error:
-            told.set_exception(error)
-        with self._lock:
-            del self._making[key]
-            # What is larger than all there is room for is not remembered.
-            with suppress(ValueError):
-                if told.exception() is None:
-                    self._entries[key] = told.result()
-        return told.result()
+def byte_cache(most_bytes: int) -> Callable[[str, Callable[[], bytes]], bytes]:
+    """A function of a key and of what makes its entry: byte strings in memory, the least recently
+    used leave first. Whoever asks for one that is being made waits for it: it is made once."""
+    entries: LRUCache[str, bytes] = LRUCache(most_bytes, getsizeof=len)
+    keep = cached(entries, key=lambda key, make: key, condition=threading.Condition())
+    return keep(lambda key, make: make())
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +223,7 @@ class Context:
         self.key = SigningKey.load(key_path)
         self.sheet = sheet
         self.book = TokenBook(store)
-        self.files = Cache(settings.cached_bytes)
+        self.files = byte_cache(settings.cached_bytes)
         self.live = LiveDeployments(store)
         self.writer = ReportWriter(store, settings.batch_reports, settings.queued_reports)
         self.pool = Pool()
@@ -302,7 +277,7 @@ class Context:
             with self.store.read() as session:
                 return table_row(session, ref).file
 
-        return self.files.get(f"table/{ref.name}/{ref.version}", read)
+        return self.files(f"table/{ref.name}/{ref.version}", read)
 
     async def _watch_others(self) -> None:
         """Notice within a second what other servers and commands have changed."""

@@ -205,14 +205,10 @@ def anchors_facts(request: AnchorsDeploymentRequest, domain: bytes) -> Facts:
 
 
 def scheme_facts(scheme: CoinScheme) -> Facts:
-    """A scheme in plain values: a guarantee, or the reasons why there is none."""
-    failure, cost = scheme.failure, scheme.selection_epsilon
-    return {
-        "guarantee": None if failure is not None else asdict(scheme.guarantee),
-        "reasons": [] if failure is None else [str(failure)[:LONGEST]],
-        "violation": min(1.0, scheme.account.violation) if scheme.affordable else None,
-        "phase_one_epsilon": cost if np.isfinite(cost) else None,
-    }
+    """A scheme's guarantee, or the reasons why there is none."""
+    if scheme.failure is not None:
+        return {"guarantee": None, "reasons": [str(scheme.failure)[:LONGEST]]}
+    return {"guarantee": asdict(scheme.guarantee), "reasons": []}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
 """Rounds closed in time and solved, one at a time in another process; and old reports deleted.
 
 Where several servers share a database, each leases the round that it solves and renews the lease; a
-lease that has run out is of a server that is gone, and the round is solved again. What comes of a
-run that is not the round's any more is thrown away.
+lease that has run out is of a server that is gone, and the round is solved again. The first table
+that comes of it counts: each is of the same sets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
-from typing import NamedTuple
 
 from sqlalchemy import exists, select, update
 from sqlalchemy.exc import SQLAlchemyError
@@ -38,17 +37,14 @@ LEASE = timedelta(seconds=6)
 REMOVE_EVERY_S = 600.0
 
 
-class Run(NamedTuple):
-    """One attempt to solve a round."""
+Round = tuple[int, int]
+"""A deployment, and the number of a round of it."""
 
-    deployment: int
-    round: int
-    attempt: int
 
-    def row(self, session: Session) -> RoundRow | None:
-        """The round; None where it has ended, or another run has it."""
-        row = session.get_one(RoundRow, self[:2])
-        return row if (row.state, row.attempt) == ("solving", self.attempt) else None
+def _unsolved(session: Session, key: Round) -> RoundRow | None:
+    """A round, while it is being solved."""
+    row = session.get_one(RoundRow, key)
+    return row if row.state == "solving" else None
 
 
 class Supervisor:
@@ -68,7 +64,7 @@ class Supervisor:
         self._removed = -math.inf
         self._wake = threading.Event()
         self._ending = False
-        self._running: tuple[Run, Future[Solution]] | None = None
+        self._running: tuple[Round, Future[Solution]] | None = None
         self._pool = Pool(1)
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
@@ -87,8 +83,7 @@ class Supervisor:
         self._pool.close()
         # Where the database is gone, the lease runs out by itself.
         with suppress(SQLAlchemyError), self._store.write() as session:
-            row = self._running and self._running[0].row(session)
-            if row is not None:
+            if self._running and (row := _unsolved(session, self._running[0])):
                 row.lease = None
 
     def wake(self) -> None:
@@ -141,36 +136,32 @@ class Supervisor:
             row = session.scalar(waiting)
             if row is None:
                 return
-            row.attempt, row.lease = row.attempt + 1, now() + LEASE
-            run = Run(row.deployment, row.round, row.attempt)
-            request = anchors_request(session.get_one(DeploymentRow, run.deployment))
+            row.lease, key = now() + LEASE, (row.deployment, row.round)
+            request = anchors_request(session.get_one(DeploymentRow, row.deployment))
             domain = domain_row(session, request.domain).arrays
             sets = [upload.anchors for upload in row.uploads]
-        self._running = run, self._pool.submit(solve_round, request, domain, sets)
+        self._running = key, self._pool.submit(solve_round, request, domain, sets)
 
-    def _look_after(self, run: Run, solved: Future[Solution]) -> None:
+    def _look_after(self, key: Round, solved: Future[Solution]) -> None:
+        """Keep what came of a round, or its lease; nothing where it has ended without this one."""
         if solved.done():
             self._running = None
-            conclude(self._store, run, solved)
+            conclude(self._store, key, solved)
             self._changed()
-        elif not self._still_ours(run):
+            return
+        with self._store.read() as session:
+            row = _unsolved(session, key)
+        if row is None:
             self._running = None
             self._pool.close()
-
-    def _still_ours(self, run: Run) -> bool:
-        """Keep the lease of a round; False where it is not this server's any more."""
-        with self._store.read() as session:
-            row = run.row(session)
-        if row is not None and (row.lease is None or row.lease - now() < 2 * LEASE / 3):
+        elif row.lease is None or row.lease - now() < 2 * LEASE / 3:
+            mine = update(RoundRow).filter_by(deployment=key[0], round=key[1], state="solving")
             with self._store.write() as session:
-                row = run.row(session)
-                if row is not None:
-                    row.lease = now() + LEASE
-        return row is not None
+                session.execute(mine.values(lease=now() + LEASE))
 
 
-def conclude(store: Store, run: Run, solved: Future[Solution]) -> None:
-    """Keep the table of a round, or say why there is none; nothing where another run has it."""
+def conclude(store: Store, key: Round, solved: Future[Solution]) -> None:
+    """Keep the table of a round, or say why there is none; nothing where it has ended already."""
     error, reason = solved.exception(), ""
     if isinstance(error, PandaError):
         # Written for people, about public inputs.
@@ -181,7 +172,7 @@ def conclude(store: Store, run: Run, solved: Future[Solution]) -> None:
         _log.error("a solve failed with %s\n%s", type(error).__name__, stack_of(error))
         reason = f"the solve ended with {type(error).__name__}; see the server's log"
     with store.write() as session:
-        row = run.row(session)
+        row = _unsolved(session, key)
         if row is None:
             return
         if reason:

@@ -114,7 +114,7 @@ def _of_domain(context: Context, domain_id: str, say: Callable[[DomainRow], byte
         with context.store.read() as session:
             return say(domain_row(session, domain_id))
 
-    body = context.files.get(f"{say.__name__}/{domain_id}", make)
+    body = context.files(f"{say.__name__}/{domain_id}", make)
     return answer(body, cache="public, max-age=300")
 
 

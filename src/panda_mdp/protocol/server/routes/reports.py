@@ -137,7 +137,7 @@ def post_issue(
         issued = context.pool.run(sign_all, key.modulus, key.exponent, message.blinded)
         return issued.model_dump_json().encode()
 
-    return answer(context.files.get(f"issue/{live.id}/{period}/{digest}", sign))
+    return answer(context.files(f"issue/{live.id}/{period}/{digest}", sign))
 
 
 def _one_use(context: Context, name: str) -> tuple[Live, int]:
@@ -276,4 +276,4 @@ def get_estimate(context: Shared, analyst: Analyst, name: NamePath) -> Response:
             inputs = gather(session, row)
         return context.pool.run(compute, *inputs).model_dump_json().encode()
 
-    return answer(context.files.get(key, make))
+    return answer(context.files(key, make))

@@ -18,7 +18,6 @@ from panda_mdp.protocol.messages.deployments import (
     AnchorsRequest,
     BallRequest,
     BallRows,
-    PlanInfo,
     RoundInfo,
     RoundList,
     RoundRequest,
@@ -92,7 +91,7 @@ def post_ball(
         return rows.model_dump_json().encode()
 
     column, line = message.centre
-    return answer(context.files.get(f"ball/{row.id}/{row.version}/{column}/{line}", cut))
+    return answer(context.files(f"ball/{row.id}/{row.version}/{column}/{line}", cut))
 
 
 # Rounds
@@ -234,13 +233,11 @@ def get_rows(
     solution, members = Solution.of(row), upload.anchors
     outputs, own = solution.outputs.tolist(), solution.rows(np.array(members, dtype=np.int64))
     weights = [[str(weight) for weight in each] for each in own.tolist()]
-    digest = rows_digest(members, outputs, weights)
+    signed = signed_bytes("rows", name, number, rows_digest(members, outputs, weights))
     return RoundRows(
         round=number,
         anchors=members,
         outputs=outputs,
         weights=weights,
-        plan=PlanInfo(**find(session, name).facts),
-        signature=context.key.sign(signed_bytes("rows", name, number, digest)),
-        key_id=context.key.id,
+        signature=context.key.sign(signed),
     )

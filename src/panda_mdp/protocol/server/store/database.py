@@ -65,8 +65,8 @@ class Store:
         self.url = _url(database)
         self.engine = _engine(self.url, read_only)
         self._changing = self.engine.execution_options(immediate=True)
-        self._lock = threading.Lock()
-        self._reports = self._lock if self.sqlite else threading.Lock()
+        lock = threading.RLock()
+        self._locks = {_CHANGES: lock, _REPORTS: lock if self.sqlite else threading.RLock()}
 
     @classmethod
     def create(cls, database: str) -> Self:
@@ -152,7 +152,7 @@ class Store:
         No other process makes such a change meanwhile. SQLite has one writer in any case; the lock
         keeps this process's threads from polling for it.
         """
-        with self._lock, self._exclusive(_CHANGES) as session:
+        with self._exclusive(_CHANGES) as session:
             yield session
 
     @contextmanager
@@ -162,25 +162,24 @@ class Store:
         No other process stores reports meanwhile, so their numbers rise in the order in which they
         become visible. On PostgreSQL other changes go on beside it.
         """
-        with self._reports, self._exclusive(_REPORTS) as session:
+        with self._exclusive(_REPORTS) as session:
             yield session
 
     @contextmanager
     def everything(self) -> Iterator[Session]:
         """A transaction beside which nothing at all is written, reports neither."""
-        with ExitStack() as held:
-            if not self.sqlite:
-                held.enter_context(self._reports)
-            session = held.enter_context(self.write())
-            if not self.sqlite:
-                session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _REPORTS})
+        with self._exclusive(_REPORTS, _CHANGES) as session:
             yield session
 
     @contextmanager
-    def _exclusive(self, key: int) -> Iterator[Session]:
-        with Session(self._changing, expire_on_commit=False) as session, session.begin():
-            if not self.sqlite:
-                session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+    def _exclusive(self, *keys: int) -> Iterator[Session]:
+        with ExitStack() as held:
+            for key in keys:
+                held.enter_context(self._locks[key])
+            session = held.enter_context(Session(self._changing, expire_on_commit=False))
+            held.enter_context(session.begin())
+            for key in () if self.sqlite else keys:
+                session.execute(select(func.pg_advisory_xact_lock(key)))
             yield session
 
     def value(self, key: str) -> str | None:

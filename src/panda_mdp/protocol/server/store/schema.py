@@ -227,7 +227,6 @@ class RoundRow(Base):
     closes_at_users: Mapped[int | None]
     solution: Mapped[bytes | None] = mapped_column(deferred=True)
     error: Mapped[str | None]
-    attempt: Mapped[int] = mapped_column(default=0)
     lease: Mapped[datetime | None]
     """Until when the server that solves the round has said that it still does."""
     users: Mapped[int] = column_property(
