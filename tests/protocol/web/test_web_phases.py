@@ -264,7 +264,7 @@ def test_a_round_of_anchors(browser: Browser, site: Site) -> None:
 
 
 def test_a_round_that_is_not_the_logs_latest_is_refused(browser: Browser, site: Site) -> None:
-    """Its number is in the address of what is sent: one for a single person would mark that person."""
+    """Its number is in the address of what is sent: one for a single person would mark them."""
 
     def mark(route: Any) -> None:
         answer = route.fetch()
