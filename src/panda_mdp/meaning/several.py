@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -256,8 +256,11 @@ def forward_backward(
     return np.asarray(both / both.sum(axis=1, keepdims=True))
 
 
-def moment_leakage(movement: Movement, nats: FloatArray, length: int) -> FloatArray:
-    """What all reports of a trace tell of each moment, at most, in nats: (length, K, K).
+def moment_leakage(
+    movement: Movement | Sequence[Movement], nats: FloatArray, length: int
+) -> FloatArray:
+    """What all reports of a trace tell of each moment, at most, in nats: (length, K, K), of people
+    who move in one way, or each in one of a public class, known to the attacker or not.
 
     Each report alone tells records a and b from each other by at most `nats`, (K, K): epsilon d(a,
     b). Of the reports after a moment only what is said of where one goes next tells more, so with
@@ -269,21 +272,32 @@ def moment_leakage(movement: Movement, nats: FloatArray, length: int) -> FloatAr
     one linear-fractional program for each pair; of those before it alike, with steps back in time.
     The sum with the moment's own report bounds log p(reports | a) / p(reports | b) for every table
     and all reports. Composition says length times `nats`, which is reached where nobody moves.
-    Certified by the programs' multipliers, their rounding included.
+    Several ways are one over pairs of a way and a record, of which a report tells the record alone:
+    any mixture of them lies between the largest and the least. Certified by the programs'
+    multipliers, their rounding included.
     """
-    bounds = np.tile(np.asarray(nats, dtype=np.float64), (length, 1, 1))
-    after = before = np.zeros_like(bounds[0])
-    seen_at = movement.start
+    ways = [movement] if isinstance(movement, Movement) else list(movement)
+    shape = np.shape(nats)
+    if not (ways and all(way.steps.shape == shape for way in ways)):
+        raise MethodError(
+            f"nats have shape {shape}; give (K, K) of them and ways to move over as many records"
+        )
+    nats = np.tile(np.asarray(nats, dtype=np.float64), (len(ways), len(ways)))
+    bounds = np.tile(nats, (length, 1, 1))
+    after = before = np.zeros_like(nats)
+    steps = scipy.linalg.block_diag(*(way.steps for way in ways))
+    seen_at = np.concatenate([way.start for way in ways])
     back = []
     for _ in range(length - 1):
-        joint = seen_at[:, None] * movement.steps
+        joint = seen_at[:, None] * steps
         seen_at = joint.sum(axis=0)
         back.append((joint / np.where(seen_at > 0, seen_at, 1.0)).T)
     for t in range(1, length):
-        after, before = _carried(movement.steps, nats + after), _carried(back[t - 1], nats + before)
+        after, before = _carried(steps, nats + after), _carried(back[t - 1], nats + before)
         bounds[-1 - t] += after
         bounds[t] += before
-    return bounds
+    each = (len(ways), *shape[:1])
+    return np.asarray(bounds.reshape(length, *each, *each).max(axis=(1, 3)))
 
 
 def _carried(steps: FloatArray, nats: FloatArray) -> FloatArray:
