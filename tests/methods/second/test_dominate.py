@@ -171,10 +171,37 @@ def test_priors_between_given_ones_are_covered():
         most = max(told["measures"][f"{name}, prior {j}"][1] for j in range(3))
         for share in rng.dirichlet(np.ones(3), 5):
             seen = pm.attack(table, share @ corners, radii=(1.1,))
+            # The loss is linear in the prior, and the error no less than between those of corners.
+            lost = (share @ corners) @ (problem.loss * table.matrix).sum(axis=1)
+            sides = [theirs for _, theirs in told["corners"]]
+            assert lost <= share @ [loss for loss, _ in sides] * (1 + 1e-4)
+            assert seen.error >= share @ [error for _, error in sides] * (1 - 1e-4)
             value = (seen.vulnerability, seen.located[1.1])[gained]
             assert value <= told["factor"] * most * (1 + 1e-9)
+    assert told["holds"] and told["bound"] <= told["factor"] <= 1.01 * told["bound"]
+    for corner, ((ours, error), (loss, off)) in zip(corners, told["corners"], strict=True):
+        assert ours == pytest.approx(corner @ (problem.loss * table.matrix).sum(axis=1))
+        assert loss == pytest.approx(corner @ (problem.loss * reference.matrix).sum(axis=1))
+        assert error == pytest.approx(pm.attack(table, corner, radii=()).error)
+        assert off == pytest.approx(pm.attack(reference, corner, radii=()).error)
     with pytest.raises(MethodError, match="not negative"):
         pm.dominate(problem, reference, districts=-corners)
+
+
+def test_larger_tables_keep_loss_and_error_at_every_corner():
+    """By prices, where without them a corner loses more, or is guessed nearer."""
+    problem = grid(7, 1.0)
+    reference = pm.planar_laplace(problem)
+    north = np.arange(49) // 7
+    corners = np.stack([north + 0.1, 6.1 - north])
+    options = {"radii": (0.6,), "gap": 0.05}
+    kept, free = (
+        pm.dominate(problem, reference, districts=given, **options).details["dominates"]
+        for given in (corners, None)
+    )
+    assert kept["holds"] and kept["bound"] <= kept["factor"] and free["corners"] == []
+    for (ours, error), (loss, off) in kept["corners"]:
+        assert ours <= loss * (1 + 1e-4) and error >= off * (1 - 1e-4)
 
 
 def test_the_record_that_is_told_best_is_a_measure():

@@ -37,6 +37,7 @@ from panda_mdp.methods.second.objectives import (
     Forms,
     Gain,
     Guesses,
+    Losses,
     Measure,
     Objective,
     guess_sets,
@@ -67,18 +68,15 @@ EXACT_ENTRIES = 2_000
 
 @dataclass(frozen=True)
 class Combined(Forms):
-    """sum_k rate_k v_k - price error(z), whose rates move towards the measures that are worst.
+    """sum_k rate_k v_k + sum_j price_j w_j, whose rates move towards the measures that are worst
+    and whose prices to where every w_j is what it may be.
 
     Weights of the parts lie below each other, each part's on a simplex of its own.
     """
 
-    problem: Problem
     measures: tuple[Measure, ...]
-    parts: tuple[Forms, ...]
-    """The gains, then the guesses of the error."""
+    """The v_k, then the w_j, which are limited."""
     rates: FloatArray
-    """Of the gains, then the price of the error."""
-    least_error: float
     looks: int = 0
     work = 1.0
     relative = True
@@ -86,25 +84,27 @@ class Combined(Forms):
     least_step, faster = 0.01, 1.2
 
     @classmethod
-    def about(
-        cls,
-        problem: Problem,
-        measures: Sequence[Measure],
-        least_error: float,
-        table: FloatArray | None,
-    ) -> Combined:
-        """All measures alike to begin with, and the error free; guesses of it near the best ones
-        of `table`, or all records."""
+    def about(cls, measures: Sequence[Measure], limits: Sequence[Measure]) -> Combined:
+        """All measures alike to begin with, and what is limited free."""
         references = np.array([measure.reference for measure in measures])
-        parts = (*(m.gain for m in measures), Guesses.around(problem, table))
-        rates = np.append(1 / (references * len(references)), 0.0)
-        stiffness, kept = 2.0 + len(parts), tuple(measures)
-        return cls(stiffness, None, problem, kept, parts, rates, least_error)
+        rates = np.append(1 / (references * len(references)), np.zeros(len(limits)))
+        return cls(2.0 + len(rates), None, (*measures, *limits), rates)
+
+    @property
+    def parts(self) -> list[Forms]:
+        """Their forms."""
+        return [measure.gain for measure in self.measures]
+
+    @property
+    def _fixed(self) -> FloatArray:
+        """What the w_j may be."""
+        return np.array([measure.fixed for measure in self.measures if not measure.shared])
 
     @property
     def offset(self) -> float:
-        """b error(ref): within the limits the error is no less than asked."""
-        return float(self.rates[-1]) * self.least_error * (1 - 1e-12)
+        """Within the limits no w_j is more than it may be."""
+        taken = self.rates[-len(self._fixed) :] * self._fixed
+        return float(-taken.sum() - 1e-12 * np.abs(taken).sum())
 
     @property
     def guesses(self) -> int:
@@ -149,39 +149,41 @@ class Combined(Forms):
         return np.concatenate(rows)
 
     def _missing(self, table: FloatArray) -> float:
-        return max(0.0, 1.0 + self.parts[-1].value(table) / (self.least_error or math.inf))
+        """By which share, at most, what is limited lies beyond that."""
+        limits = (measure for measure in self.measures if not measure.shared)
+        beyond = ((m.gain.value(table) - m.fixed) / (abs(m.fixed) or math.inf) for m in limits)
+        return max(0.0, *beyond)
 
     def value(self, table: FloatArray) -> float:
-        """t, and what is missing of the error many times."""
-        shares = (m.gain.value(table) / m.reference for m in self.measures)
+        """t, and what is missing many times."""
+        shares = (m.gain.value(table) / m.reference for m in self.measures if m.shared)
         return max(shares) + SHORT * self._missing(table)
 
     def penalty(self, table: FloatArray) -> float:
         return float(self._missing(table) > ERROR_ROUNDING)
 
     def ceilings(self, most: float, on_loss: bool) -> list[Measure]:
-        """For an LP, at a loss of `most`: every measure at most t of the references', the error
-        theirs."""
-        least, above = self.least_error, self.least_error * (1 + MARGIN / 20)
-        # Where reports are their own best guesses the error is the loss, and no table has more.
-        aim = max(min(above, most * UNDER), least * UNDER)
-        error = Measure("error", self.parts[-1], least or 1.0, False, -least, -aim)
-        return [*self.measures, error]
+        """For an LP: every measure at most t of the references', what is limited theirs."""
+        return list(self.measures)
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
         """Rates that follow what is worst at a table."""
-        references = np.array([measure.reference for measure in self.measures])
-        own = zip(self.parts, self._split(weights), strict=True)
+        own = zip(self.measures, self._split(weights), strict=True)
         # With the guesses that are best now: those that were held err more.
-        parts = tuple(part.moved(table, w) for part, w in own)
-        *values, off = (part.forward(table).max(axis=0).sum() for part in parts)
-        ratios, pace = values / references, PACE / math.sqrt(1.0 + self.looks)
-        shares = self.rates[:-1] * references * np.exp(pace * (ratios - ratios.max()))
+        kept = tuple(replace(m, gain=m.gain.moved(table, w)) for m, w in own)
+        values = np.array([m.gain.forward(table).max(axis=0).sum() for m in kept])
+        references = np.array([m.reference for m in kept if m.shared])
+        (rates, prices), (gained, limited) = (
+            np.split(both, [len(references)]) for both in (self.rates, values)
+        )
+        ratios, pace = gained / references, PACE / math.sqrt(1.0 + self.looks)
+        shares = rates * references * np.exp(pace * (ratios - ratios.max()))
         shares = np.maximum(shares / shares.sum(), FAINTEST / len(shares))
         rates = shares / shares.sum() / references * (1 - 1e-12)
-        missing = (self.least_error * (1 + MARGIN) + off) / max(self.least_error, 1e-300) ** 2
-        price = max(0.0, self.rates[-1] + pace / ERROR_PACE * missing)
-        return replace(self, parts=parts, rates=np.append(rates, price), looks=self.looks + 1)
+        size = np.maximum(np.abs(self._fixed), 1e-150)
+        prices = prices + pace / ERROR_PACE * (limited - self._fixed + MARGIN * size) / size**2
+        rates = np.append(rates, np.maximum(prices, 0.0))
+        return replace(self, measures=kept, rates=rates, looks=self.looks + 1)
 
 
 def dominate(
@@ -203,22 +205,26 @@ def dominate(
     today: `panda_mdp.methods.references`); of several, the least loss and gains and the largest
     error count, so that each is beaten. Measures are the right record, a place within each of
     `radii` in the domain's unit, and the same for who knows one's public district, (K,) numbers,
-    or has one of several priors, (J, K), the corners of all that people may have. With `neighbours`
+    or has one of several priors, (J, K), the corners of all that people may have: there loss and
+    error are theirs too, to a ten-thousandth. With `neighbours`
     also how often it is seen whether somebody is at a record or at one of so many nearest ones,
     thought equally likely, for the record at which that is seen best.
 
     Guarantee: epsilon-mDP by audit; loss at most that of every reference. `details["dominates"]`
     holds t (`factor`), a rigorous bound below the t of every private table within the limits
-    (`bound`), every measure with its value and the references', error and loss, and whether all of
-    them are at least as good (`holds`, the error to a ten-thousandth): the error is sought, and
-    said where it is missed.
+    (`bound`), every measure with its value and the references', error and loss, ours and theirs
+    under each prior in `corners`, and whether all of them are at least as good (`holds`, the error
+    to a ten-thousandth): the error is sought, and said where it is missed.
     An epsilon at which no table has so little loss is an `InfeasibleError`.
     """
     others = [references] if isinstance(references, Table) else list(references)
     check_references(problem, others)
     with within(time_limit):
         measures = measures_of(problem, others, radii, districts, neighbours)
-    return least_factor(problem, others, measures, Budget(gap, time_limit), progress)
+    given = np.atleast_1d(() if districts is None else np.asarray(districts))
+    corners = [prior / prior.sum() for prior in given if prior.any()] if given.ndim == 2 else []
+    budget = Budget(gap, time_limit)
+    return least_factor(problem, others, measures, budget, progress, corners=corners)
 
 
 def least_factor(
@@ -228,9 +234,10 @@ def least_factor(
     budget: Budget,
     progress: Report | None = None,
     decide: bool = False,
+    corners: Sequence[FloatArray] = (),
 ) -> Mechanism:
     """`dominate` with measures of any kind; to `decide`, it ends as soon as it is known whether t
-    is at most 1."""
+    is at most 1. Under the priors of `corners` loss and error are limited too."""
     first, trade_off = first_table(problem, "cpu", replace(budget, gap=0.01), progress)
     most = min(float(other.loss) for other in references)
     if not first.loss < most:
@@ -242,26 +249,48 @@ def least_factor(
             value=least,
             limit=most,
         )
-    error = max(place_error(problem, other.matrix) for other in references)
     exact = problem.loss.size <= EXACT_ENTRIES
-    forms = Combined.about(problem, measures, error, None if exact else first.matrix)
+    table = None if exact else first.matrix
+    priors = [problem.prior, *corners]
+    theirs = [under(references, prior) for prior in priors]
+    limits = []
+    for prior, (loss, error) in zip(priors, theirs, strict=True):
+        at, unit = replace(problem, prior=prior), loss or 1.0
+        # Where reports are their own best guesses the error is the loss, and no table has more.
+        aim = max(min(error * (1 + MARGIN / 20), loss * UNDER), error * UNDER)
+        off, lost = Guesses.around(at, table), Losses.under(at, unit)
+        limits.append(Measure("error", off, error or 1.0, False, -error, -aim))
+        limits.append(Measure("loss", lost, 1.0, False, loss / unit, loss / unit * UNDER))
+    # The first loss is limited exactly.
+    forms = Combined.about(measures, [*limits[:1], *limits[2:]])
     limit = Limit(Objective("dominance", forms), first, most, enough=1.0 if decide else None)
     standing = second_solve(limit, exact, trade_off, budget, progress)
-    table = standing.certified
-    gained = sorted((m.gain.value(table.matrix), m.reference, m.name) for m in measures)
-    reached = place_error(problem, table.matrix)
-    factor = max(value / theirs for value, theirs, _ in gained)
+    best = standing.certified
+    gained = sorted((m.gain.value(best.matrix), m.reference, m.name) for m in measures)
+    factor = max(value / reference for value, reference, _ in gained)
+    ours = [under([best], prior) for prior in priors]
+    both = list(zip(ours, theirs, strict=True))
     facts = {
         "factor": factor,
         "bound": standing.bound,
-        "measures": {name: (value, theirs) for value, theirs, name in gained},
-        "error": (reached, error),
-        "loss": (table.loss, most),
-        "holds": bool(
-            factor <= 1 and reached >= error * (1 - ERROR_ROUNDING) and table.loss <= most
+        "measures": {name: (value, reference) for value, reference, name in gained},
+        "error": (ours[0][1], theirs[0][1]),
+        "loss": (best.loss, most),
+        "corners": both[1:],
+        "holds": max(factor, best.loss / most) <= 1
+        and all(
+            loss <= less * (1 + ERROR_ROUNDING) and off >= more * (1 - ERROR_ROUNDING)
+            for (loss, off), (less, more) in both
         ),
     }
     return concluded(standing, first, "dominates", facts)
+
+
+def under(tables: Sequence[Table], prior: FloatArray) -> tuple[float, float]:
+    """The least of their losses and the largest of the best guess's errors under a prior."""
+    seen = [(replace(table.problem, prior=prior), table.matrix) for table in tables]
+    loss = min(problem.expected_loss(matrix) for problem, matrix in seen)
+    return float(loss), max(place_error(problem, matrix) for problem, matrix in seen)
 
 
 def check_references(problem: Problem, references: Sequence[Table]) -> None:

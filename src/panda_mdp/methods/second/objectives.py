@@ -251,11 +251,11 @@ class Guesses(Forms):
         return np.asarray((rows @ self.coefficients)[:, 0, :].T)
 
     def below(self, weights: FloatArray) -> FloatArray:
-        # A sum of 1 or a rounding more: values are not positive, so that is from below.
-        inside = np.maximum(weights, 0.0) / (weights.sum(axis=0) * (1 - 1e-12))
+        inside = np.maximum(weights, 0.0) / weights.sum(axis=0)
         pairs = zip(inside.T, self.coefficients, strict=True)
-        columns = [shares @ forms.astype(np.float64) for shares, forms in pairs]
-        return np.stack(columns, axis=1) * (1 + STORED)
+        made = np.stack([shares @ forms.astype(np.float64) for shares, forms in pairs], axis=1)
+        # That sums of weights are 1 but for a rounding is within what storing errs.
+        return made - STORED * np.abs(made)
 
     def shares(self) -> FloatArray:
         return relative(self.problem.prior)
@@ -295,6 +295,18 @@ class Guesses(Forms):
         out = weights[:, missing].argmin(axis=0)
         coefficients[missing, out] = _costs(self.problem, best[missing])
         return replace(self, coefficients=coefficients)
+
+
+class Losses(Guesses):
+    """The loss under a problem's prior, in shares of `most`: one form for each output."""
+
+    @classmethod
+    def under(cls, problem: Problem, most: float) -> Losses:
+        """In the form that a class of guesses has, without any to be found."""
+        shares = (problem.weighted_loss / most).T[:, None].astype(np.float32)
+        return cls(2.0, shares, problem, AT_REST)
+
+    value, moved = Forms.value, Forms.moved
 
 
 def place_error(problem: Problem, table: FloatArray, at_rest: float = AT_REST) -> float:
