@@ -25,13 +25,12 @@ ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"], "graph": ["edges", 
 REAL = "lat lon output_lat output_lon vectors distances prior loss mesh_area bound_prices"
 BOUND = ["bound_pairs", "bound_starts", "bound_columns", "bound_multipliers"]
 WHOLE = "nodes outputs weights floor starts columns values order mesh_vertices mesh_inside centres "
-WHOLE += "shape_outputs shape_weights shape_starts shape_centres edges steps "
-WHOLE += "centre_weights outside_weights candidates anchor_rows " + " ".join(BOUND[:3])
-CODINGS = dict.fromkeys(REAL.split(), ("degrees", "float64")) | {"blocks": ("blocks",)}
-CODINGS |= dict.fromkeys(WHOLE.split(), ("integers", "int64")) | {BOUND[3]: ("leading",)}
+WHOLE += "centre_weights outside_weights candidates anchor_rows peaks edges steps "
+REAL, WHOLE = {*REAL.split(), BOUND[3]}, {*WHOLE.split(), *BOUND[:3]}
+CODINGS = dict.fromkeys(REAL, ("degrees", "float64")) | {"blocks": ("blocks",)}
+CODINGS |= dict.fromkeys(WHOLE, ("integers", "int64"))
 PARTS = dict(factored="words", mesh="mesh", selection="phases", bound_prices="words")
 KEYS = {*"format version features sections epsilon domain outputs loss notes".split()}
-LOSS = {"power", "unit", "digest"}
 NOTES = "method library date prior_source stages details lower_bound loss"
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
 PI = (PI * 10**7 + 4211706 << (P + 64)) // 10**98  # off by less than one unit of P + 64 bits
@@ -204,10 +203,9 @@ class File:
             b in (None, a) for a, b in zip(part.shape, shape)
         )
         need(good, f"{name} has shape {part.shape}")
-        if part.coding in ("int64", "float64"):
-            plain = self.inflate(part.data, 8 * part.size)
-            values = struct.unpack(f"<{part.size}{'qd'[part.coding == 'float64']}", plain)
-        elif part.coding == "leading":  # the first bytes of every number, the others are 0
+        if part.coding == "int64":
+            values = struct.unpack(f"<{part.size}q", self.inflate(part.data, 8 * part.size))
+        elif part.coding == "float64":  # the first bytes of every number, the others are 0
             planes = self.columns(self.inflate(part.data, 1 + 8 * part.size), part.size)
             values = struct.unpack(f">{part.size}d", b"".join(v.ljust(8, b"\0") for v in planes))
         else:
@@ -267,8 +265,8 @@ def read(data):
     claims, domain, notes = table.claims, table.claims["domain"], table.claims["notes"]
     features = [name for name in [*PARTS][:3] if name in claims]
     need({*claims} == KEYS | {*features} and claims["features"] == features, "another header")
-    fields = {*domain} == {"kind", "unit", "labels"} and {*claims["loss"]} == LOSS
-    fields &= {*claims["outputs"]} == {"kind", "labels"} and {*notes} == {*NOTES.split()}
+    fields = {*claims["loss"]} == {"power", "unit", "digest"} and {*notes} == {*NOTES.split()}
+    fields &= {*domain} == {"kind", "unit", "labels"} and {*claims["outputs"]} == {"kind", "labels"}
     need(fields, "a field is missing, or another is there")
     good = type(notes["stages"]) is list and type(notes["details"]) is dict
     need(good and all(type(a) is list for a in notes["stages"]), "notes of a wrong type")
@@ -428,13 +426,16 @@ def lower_bound(table, metric, costs):
             costs[x][y], costs[x2][y] = costs[x][y] + l, costs[x2][y] - g * l
     return sum(map(min, costs))
 
+def losses(table, metric, exact):  # of all records and outputs; None where they are not known
+    power = table.claims["loss"]["power"]
+    if table.loss is not None or power is None or (exact and power != int(power)):
+        return table.loss
+    return [far ** (int(power) if exact else power) for far in distances(table, metric)]
+
 def check_loss(table, metric):
-    notes, power, m = table.claims["notes"], table.claims["loss"]["power"], len(table.rows[0])
-    prior, loss, bound = [Fraction(p) for p in table.prior], table.loss, notes["lower_bound"]
+    m, bound = len(table.rows[0]), table.claims["notes"]["lower_bound"]
+    prior, loss = [Fraction(p) for p in table.prior], losses(table, metric, True)
     need(min(prior) >= 0 and abs(sum(prior) - 1) <= ROUNDING, "the prior is no law")
-    if loss is None and power is not None:
-        exact = [*distances(table, metric)]
-        loss = [far ** int(power) for far in exact] if power == int(power) else None
     if loss is None:
         print("loss: unknown, no losses in the file that are summed here")
         return
@@ -445,12 +446,11 @@ def check_loss(table, metric):
     if "bound_pairs" in table.values or "bound_prices" in table.values:
         proved = getattr(table, "bound", lower_bound)(table, metric, costs)
         print(f"bound: {shown(proved)}, proved by the multipliers in this file")
-    elif bound is not None and bound > exact * (1 + ROUNDING):
-        print("bound: none, and one above the loss is stated, which is untrue")
-    elif bound is not None:
-        print(f"bound: {bound!r}, stated, not proved in this file")
+    elif bound is None or bound <= exact * (1 + ROUNDING):
+        what = "none" if bound is None else f"{bound!r}, stated, not proved in this file"
+        print(f"bound: {what}")
     else:
-        print("bound: none")
+        print("bound: none, and one above the loss is stated, which is untrue")
 
 def prove(table):
     check_rows(table)

@@ -21,7 +21,7 @@ from fractions import Fraction
 from itertools import combinations
 
 from panda_verify import METRICS, Q, TOTAL, check_loss, check_pairs, check_rows, dyadic, exponential
-from panda_verify import need, number, pack, rows, shift
+from panda_verify import losses, need, number, pack, rows, shift
 
 REAL = (int, float)
 ONE = 1 << Q
@@ -150,7 +150,7 @@ class Coins:
         used = {r: table.rows[r] for r in {*row}}
         between = {(r, s): spread(used[r], used[s]) for r in used for s in used}
         self.spread = [[between[r, s] for s in row] for r in row]
-        self.own, self.blind = [used[r] for r in row], best_output(table)
+        self.own, self.blind = [used[r] for r in row], best_output(table, metric)
     def read_decay(self):
         chosen, tail = self.chosen, self.chosen["tail"]
         self.alpha, self.rate, radius = (
@@ -250,9 +250,10 @@ DECAYS = {"exponential": (1, 0), "logistic": (2, 1), "power": (1, 1)}
 def ratio(pair):
     return Fraction(*pair)
 
-def best_output(table):  # without a record
-    need(table.loss is not None, "rows of nobody's anchors need losses")
-    costs = rows(table.loss, len(table.rows[0]))
+def best_output(table, metric):  # without a record
+    loss = losses(table, metric, False)
+    need(loss is not None, "rows of nobody's anchors need losses")
+    costs = rows(loss, len(table.rows[0]))
     mean = [sum(Fraction(p) * Fraction(c) for p, c in zip(table.prior, cs)) for cs in zip(*costs)]
     return mean.index(min(mean))
 

@@ -1,8 +1,8 @@
 """Rows that are computed from vectors, and bounds by stars, for panda_verify.py (docs/words.md).
 
-A row is a sum of shapes: v M / 2^e rounded down, M / 2^(31 + e) nearly 2^(-rate t / 2^40), t the
-whole, cut off distance on a lattice to the nearest centre. All of it is whole numbers here, and all
-pairs of rows are compared as those of any other table: no argument about shapes is relied on.
+A row has v M / 2^e rounded down for each output, M / 2^(31 + e) nearly 2^(-rate t / 2^40), t the
+whole, cut off distance on a lattice to its centre. All of it is whole numbers here, and all pairs
+of rows are compared as those of any other table: no argument about peaks is relied on.
 
 A bound by stars is sum_x m_x for prices m of the rows. With a_x = cost_xy - m_x, not negative but
 for the centre k of output y, and e_x at most exp(-epsilon d(x, k)), every private table has
@@ -12,14 +12,13 @@ bracket is not negative for any y, no table loses less, since rows sum to 1.
 
 import math
 from fractions import Fraction
-from itertools import pairwise
 from operator import mul, sub
 
 from panda_verify import Q, TOTAL, dyadic, exponential, need, number, rows
 
 def adapt(table, k, m):
     if "factored" in table.claims and table.rows is None:
-        table.rows = [*shaped(table, k, m)]
+        table.rows = [*peaked(table, k, m)]
     if "bound_prices" in table.parts and "selection" not in table.claims:
         table.take("bound_prices", k)
         table.bound = star_bound
@@ -33,40 +32,33 @@ def powers(count, digits):  # floor(2^31 2^(-i / 2^digits)) for all i < count, b
         yield power >> 89
         power = power * root >> 120
 
-def shaped(table, k, m):
-    """Rows of shapes over a lattice: v M / 2^e of every shape, rounded down; the largest entry of a
+def peaked(table, k, m):
+    """Rows of peaks over a lattice: v M / 2^e of every output, rounded down; the largest entry of a
     row takes what is missing to 2^62. docs/format.md has the law."""
-    need(table.kind == "euclidean", "shapes over a lattice need vectors")
+    need(table.kind == "euclidean", "peaks over a lattice need vectors")
     law = table.claims["factored"]
-    need({*law} == {"unit_bits", "rate", "reach"}, "another law of shapes")
-    bits, rate, reach = (number(law[a], -400) for a in ("unit_bits", "rate", "reach"))
-    outputs = table.take("shape_outputs", None)
-    weights = table.take("shape_weights", len(outputs))
-    starts = table.take("shape_starts", len(outputs) + 1)
-    centres = table.take("shape_centres", None)
-    good = rate > 0 and reach > 0 and rate * reach >> 40 <= 40 and abs(bits) <= 400 and outputs
-    good = good and starts[0] == 0 and starts[-1] == len(centres) and [*starts] == sorted(starts)
-    good = good and [*outputs] == sorted(outputs) and {*outputs} <= {*range(m)}
-    good = good and {*centres} <= {*range(k)} and all(1 <= v <= 1 << 31 for v in weights)
-    need(good, "the shapes do not fit together")
-    vectors, scale = table.values["vectors"], Fraction(2) ** bits
+    need({*law} == {"unit_bits", "rate"}, "another law of peaks")
+    bits, rate = (number(law[a], -400) for a in ("unit_bits", "rate"))
+    centres, peaks = table.take("centres", m), table.take("peaks", m)
+    good = 1 <= rate <= 34 << 40 and abs(bits) <= 400
+    good = good and {*centres} <= {*range(k)} and all(1 <= v <= 1 << 31 for v in peaks)
+    need(good, "the peaks do not fit together")
+    vectors, scale, reach = table.values["vectors"], Fraction(2) ** bits, (34 << 40) // rate
     need(max(map(abs, vectors)) < 2.0**400, "a vector is too long for a lattice")
     points, width = [round(Fraction(v) * scale) for v in vectors], len(vectors) // k
     need(width * max(map(abs, points)) ** 2 < 1 << 50, "points too far apart for a lattice")
     points = rows(points, width)
     first, second, third = [*powers(1 << 14, 14)], [*powers(1 << 13, 27)], [*powers(1 << 13, 40)]
     for point in points:
-        row, ticks = [0] * m, []
-        for other in points:
-            steps = [*map(sub, point, other)]
-            square = sum(map(mul, steps, steps))
+        row = []
+        for c, v in zip(centres, peaks):
+            apart = [*map(sub, point, points[c])]
+            square = sum(map(mul, apart, apart))
             root = math.isqrt(square)
-            ticks.append(min(reach, root + (root * root < square)))
-        for y, v, (start, end) in zip(outputs, weights, pairwise(starts)):
-            steps = rate * min((ticks[c] for c in centres[start:end]), default=0)
+            steps = rate * min(reach, root + (root * root < square))
             part = steps & ((1 << 40) - 1)
             factor = first[part >> 26] * second[part >> 13 & 8191] >> 31
-            row[y] += v * (factor * third[part & 8191] >> 31) >> (steps >> 40)
+            row.append(v * (factor * third[part & 8191] >> 31) >> (steps >> 40))
         need(max(row) > 0 and sum(row) <= TOTAL, "a row exceeds the whole, or is empty")
         row[row.index(max(row))] += TOTAL - sum(row)
         yield row

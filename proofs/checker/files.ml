@@ -112,16 +112,14 @@ let block text n floors =
 type section = { coding : string; shape : int list; text : string }
 
 let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "mesh_area";
-              "bound_prices" ]
+              "bound_prices"; "bound_multipliers" ]
 let wholes = [ "nodes"; "outputs"; "weights"; "floor"; "starts"; "columns"; "values"; "order"; "bound_pairs";
                "bound_starts"; "bound_columns"; "mesh_vertices"; "mesh_inside"; "centres"; "centre_weights";
-               "outside_weights"; "candidates"; "anchor_rows"; "edges"; "steps"; "shape_outputs"; "shape_weights";
-               "shape_starts"; "shape_centres" ]
+               "outside_weights"; "candidates"; "anchor_rows"; "edges"; "steps"; "peaks" ]
 
 let codings name =
   if List.mem name reals then [ "degrees"; "float64" ]
   else if List.mem name wholes then [ "integers"; "int64" ]
-  else if name = "bound_multipliers" then [ "leading" ]
   else if name = "blocks" then [ "blocks" ]
   else []
 
@@ -173,11 +171,11 @@ let numbers name s =
   let count = product s.shape in
   let bits =
     match s.coding with
-    | "float64" | "int64" ->
+    | "int64" ->
         let text = Inflate.zlib s.text (8 * count) in
         need (String.length text = 8 * count) "a wrong section";
         Array.init count (fun i -> String.get_int64_le text (8 * i))
-    | "leading" -> leading (Inflate.zlib s.text (1 + (8 * count))) count
+    | "float64" -> leading (Inflate.zlib s.text (1 + (8 * count))) count
     | _ ->
         let sums = Array.map int64 (running (planes (Inflate.zlib s.text (1 + (8 * count))) count)) in
         if s.coding = "integers" then sums
@@ -331,18 +329,14 @@ let paths edges steps =
     ends;
   found
 
-(* Rows that are sums of shapes over a lattice; docs/format.md has the law. *)
-let shaped law vectors k width m outputs weights starts centres =
-  need (names_are [ "unit_bits"; "rate"; "reach" ] law) "another law of shapes";
-  let bits = whole_from (-400) (Json.get "unit_bits" law) in
-  let rate = Z.of_int (whole_from 1 (Json.get "rate" law)) and reach = Z.of_int (whole_from 1 (Json.get "reach" law)) in
-  need (bits <= 400 && Z.leq (Z.shift_right (Z.mul rate reach) 40) (Z.of_int 40)) "a lattice or a fall out of range";
-  let shapes = Array.length outputs and from_to low high v = v >= low && v <= high in
-  need (shapes > 0 && Array.for_all (below m) outputs && Array.for_all (below k) centres
-        && Array.for_all (from_to 1L 2147483648L) weights) "shapes of no output, centre or weight";
-  for j = 1 to shapes - 1 do need (outputs.(j - 1) <= outputs.(j)) "outputs of shapes do not ascend" done;
-  need (starts.(0) = 0L && starts.(shapes) = Int64.of_int (Array.length centres)) "starts do not divide the centres";
-  for j = 1 to shapes do need (starts.(j - 1) <= starts.(j)) "starts that fall" done;
+(* Rows of peaks over a lattice; docs/format.md has the law. *)
+let peaked law vectors k width centres peaks =
+  need (names_are [ "unit_bits"; "rate" ] law) "another law of peaks";
+  let bits = whole_from (-400) (Json.get "unit_bits" law) and rate = whole_from 1 (Json.get "rate" law) in
+  need (bits <= 400 && rate <= 34 lsl 40) "a lattice or a fall out of range";
+  let m = Array.length peaks and from_to low high v = v >= low && v <= high in
+  need (Array.for_all (below k) centres && Array.for_all (from_to 1L 2147483648L) peaks) "peaks of no record or weight";
+  let reach = Z.of_int ((34 lsl 40) / rate) and rate = Z.of_int rate in
   let half = Q.of_ints 1 2 in
   let nearest v =
     need (Float.abs v < Float.ldexp 1. 400) "a vector is too long for a lattice";
@@ -377,19 +371,12 @@ let shaped law vectors k width m outputs weights starts centres =
     Z.min reach (if Z.equal rest Z.zero then root else Z.succ root)
   in
   let row x =
-    let sums = Array.make m Z.zero in
-    for j = 0 to shapes - 1 do
-      let least = ref (if starts.(j) = starts.(j + 1) then Z.zero else reach) in
-      for i = Int64.to_int starts.(j) to Int64.to_int starts.(j + 1) - 1 do
-        least := Z.min !least (ticks x (Int64.to_int centres.(i)))
-      done;
-      let steps = Z.mul rate !least in
+    let sums = Array.init m (fun y ->
+      let steps = Z.mul rate (ticks x (Int64.to_int centres.(y))) in
       let part = Z.to_int (Z.extract steps 0 40) and halvings = Z.to_int (Z.shift_right steps 40) in
       let factor = (first.(part lsr 26) * second.((part lsr 13) land 8191)) lsr 31 in
       let factor = (factor * third.(part land 8191)) lsr 31 in
-      let y = Int64.to_int outputs.(j) in
-      sums.(y) <- Z.add sums.(y) (Z.shift_right (Z.mul (Z.of_int64 weights.(j)) (Z.of_int factor)) halvings)
-    done;
+      Z.shift_right (Z.mul (Z.of_int64 peaks.(y)) (Z.of_int factor)) halvings) in
     let top = ref 0 in
     Array.iteri (fun y v -> if Z.gt v sums.(!top) then top := y) sums;
     let rest = Z.sub total (Array.fold_left Z.add Z.zero sums) in
@@ -498,7 +485,7 @@ let read data =
         let indices = List.sort_uniq compare (Array.to_list found) in
         need (List.length indices = Array.length found
               && Array.for_all (below k) found) "an output is no record, or twice";
-        ([], Array.length found)
+        ([ ("outputs", Whole found) ], Array.length found)
     | "places" ->
         let lat = take "output_lat" [ -1 ] in
         let m = match lat with _, Real a -> Array.length a | _ -> 0 in
@@ -557,13 +544,10 @@ let read data =
   in
   let weights, floors =
     if Json.has "factored" claims then (
-      need (kind = "euclidean" && not (Json.has "selection" claims)) "shapes over a lattice need vectors";
+      need (kind = "euclidean" && not (Json.has "selection" claims)) "peaks over a lattice need vectors";
       let vectors = match places with [ (_, Real a) ] -> a | _ -> [||] in
-      let outputs = whole "shape_outputs" [ -1 ] in
-      let j = Array.length outputs in
-      let weights = whole "shape_weights" [ j ] and starts = whole "shape_starts" [ j + 1 ] in
-      let centres = whole "shape_centres" [ -1 ] in
-      (shaped (Json.get "factored" claims) vectors k width m outputs weights starts centres, []))
+      let centres = whole "centres" [ m ] and peaks = whole "peaks" [ m ] in
+      (peaked (Json.get "factored" claims) vectors k width centres peaks, []))
     else if has "weights" then (whole "weights" [ k; m ], [])
     else
       let floor = whole "floor" [ m ] in

@@ -259,12 +259,23 @@ let check_numbers table =
   refuse (epsilon > 0.) "epsilon is not positive";
   epsilon
 
+(* The losses, over one denominator: those that are given; whole powers of distances to records from below, for
+   what no table can lose less of, no table can lose less; none of others. *)
+let losses table =
+  let power = match Json.get "power" (Json.get "loss" table.claims) with Json.Word _ -> 0. | v -> Json.number v in
+  if List.mem_assoc "loss" table.arrays then Some (over_one_power (real table "loss"))
+  else if power >= 1. && Float.is_integer power && List.mem_assoc "outputs" table.arrays then (
+    let power = int_of_float power and far = distances table and m = table.outputs in
+    let outputs = Array.map Int64.to_int (whole table "outputs") in
+    Some (Array.init (table.records * m) (fun i -> Z.pow (far (i / m) outputs.(i mod m)) power),
+          Z.shift_left Z.one (128 * power)))
+  else None
+
 (* prior times loss, over one denominator. *)
-let costs table loss =
+let costs table (loss, c) =
   let m = table.outputs in
   let even = Array.make table.records (1. /. float_of_int table.records) in
   let prior, p = over_one_power (if List.mem_assoc "prior" table.arrays then real table "prior" else even) in
-  let loss, c = over_one_power loss in
   let positive = Array.for_all (fun v -> Z.sign v >= 0) in
   let mass = Q.make (Array.fold_left Z.add Z.zero prior) p in
   let billionth = Q.of_ints 1 1_000_000_000 in
@@ -274,33 +285,23 @@ let costs table loss =
 
 let check_loss table epsilon =
   let m = table.outputs in
-  let given = List.mem_assoc "loss" table.arrays in
-  let losses = if given then real table "loss" else Array.make (table.records * m) 0. in
-  let costs, unit = costs table losses in
-  let stated =
-    match Json.get "lower_bound" (Json.get "notes" table.claims) with
-    | Json.Word "null" -> None
-    | v -> Some (Json.number v)
-  in
-  let multipliers, l =
-    if List.mem_assoc "bound_pairs" table.arrays then over_one_power (real table "bound_multipliers")
-    else ([||], Z.one)
-  in
-  let pairs = if List.mem_assoc "bound_pairs" table.arrays then whole table "bound_pairs" else [||] in
+  let proof = List.mem_assoc "bound_pairs" table.arrays in
+  (* Distances take their time: they are computed where something is proved by them. *)
+  let found = if proof || List.mem_assoc "loss" table.arrays then losses table else None in
+  let costs, unit = costs table (Option.value found ~default:(Array.make (table.records * m) Z.zero, Z.one)) in
+  let multipliers, l = if proof then over_one_power (real table "bound_multipliers") else ([||], Z.one) in
   refuse (Array.for_all (fun v -> Z.sign v >= 0) multipliers) "a multiplier is negative";
-  if not given then "not computed: the losses are not in the file"
-  else if Json.has "selection" table.claims then "none for two phases"
+  if Json.has "selection" table.claims then "none for two phases"
   else if List.mem_assoc "bound_prices" table.arrays then "not computed: prices are not summed here"
+  else if not proof then
+    if Json.get "lower_bound" (Json.get "notes" table.claims) = Json.Word "null" then "none"
+    else "stated, not proved in this file"
+  else if found = None then "not computed: the losses are neither in the file nor whole powers of distances"
   else
-    let sum = ref Z.zero and weights = whole table "weights" in
+    let sum = ref Z.zero and weights = whole table "weights" and pairs = whole table "bound_pairs" in
     Array.iteri (fun i c -> sum := Z.add !sum (Z.mul c (Z.of_int64 weights.(i)))) costs;
     let exact = Q.make !sum (Z.mul unit (Z.shift_left Z.one 62)) in
-    if pairs = [||] then
-      match stated with
-      | None -> "none"
-      | Some _ -> "stated, not proved in this file"
-    else
-      let rows =
+    let rows =
         List.init table.records (fun x -> List.init m (fun y -> Z.mul l costs.((x * m) + y)))
       in
       let starts = whole table "bound_starts" and columns = whole table "bound_columns" in

@@ -186,7 +186,7 @@ class Problem(RebuiltOnCopy):
     def identity(self) -> str:
         """SHA-256 over all that is asked: metric, places, labels, outputs, losses, prior, epsilon,
         however they are stored. A file that left its losses out has their digest."""
-        return identify(*describe_problem(self, given=False, derived=True))
+        return identify(*describe_problem(self, given=False))
 
     def with_epsilon(self, epsilon: float) -> Problem:
         """The same problem at another epsilon."""
@@ -194,11 +194,11 @@ class Problem(RebuiltOnCopy):
 
 
 def describe_problem(
-    problem: Problem, mesh: Mesh | None = None, *, given: bool = True, derived: bool = False
+    problem: Problem, mesh: Mesh | None = None, *, given: bool = True
 ) -> Described:
     """What files say of a problem, and of the mesh of a table for every point, with arrays by name:
-    losses that are distances are `derived` from them, others go with it where they are `given` and
-    leave their digest where not."""
+    losses that are distances follow from them, others go with it where they are `given` and leave
+    their digest where not."""
     domain, reports = problem.domain, problem.reports
     sections: Sections = dict(domain.metric.arrays())
     if domain.nodes is not None:
@@ -209,9 +209,8 @@ def describe_problem(
         sections |= {"output_lat": reports.lat, "output_lon": reports.lon}
     if not (problem.prior == 1 / domain.size).all():
         sections["prior"] = problem.prior
-    power = distance_power(problem) if derived or isinstance(problem.loss, DistanceLoss) else None
-    left_out = None
-    if power is None and isinstance(problem.loss, UnknownLoss):
+    power, left_out = distance_power(problem), None
+    if isinstance(problem.loss, UnknownLoss):
         left_out = problem.loss.digest
     elif power is None and given:
         sections["loss"] = np.asarray(problem.loss)

@@ -15,18 +15,14 @@ TOTAL = 1 << 62
 
 
 def small_rows(**changes: object) -> FactoredRows:
-    """Five points, three outputs, four shapes: peaks, a plateau, and one without centres."""
+    """Five points and four outputs, two of them with peaks at one record."""
     points = np.array([[0, 0], [3, 4], [10, -7], [200, 5], [-31, 400]])
     given = {
         "points": points,
         "unit_bits": 0,
         "rate": 12345678901,
-        "reach": 300,
-        "outputs": 4,
-        "shape_outputs": np.array([0, 2, 2, 3]),
-        "shape_weights": np.array([1 << 28, 1 << 27, (1 << 29) + 77, 123456]),
-        "shape_starts": np.array([0, 1, 3, 4, 4]),
-        "shape_centres": np.array([0, 1, 2, 4]),
+        "centres": np.array([0, 2, 2, 4]),
+        "peaks": np.array([1 << 28, 1 << 27, (1 << 29) + 77, 123456]),
     }
     return FactoredRows(**(given | changes))
 
@@ -63,16 +59,13 @@ def reference(rows: FactoredRows) -> list[list[int]]:
             square = sum((a - b) ** 2 for a, b in zip(point, other, strict=True))
             root = math.isqrt(square)
             ticks.append(min(rows.reach, root + (root * root < square)))
-        row = [0] * rows.outputs
-        starts = rows.shape_starts.tolist()
-        pairs = zip(rows.shape_outputs.tolist(), rows.shape_weights.tolist(), strict=True)
-        for j, (y, v) in enumerate(pairs):
-            own = rows.shape_centres[starts[j] : starts[j + 1]].tolist()
-            steps = rows.rate * min((ticks[c] for c in own), default=0)
+        row = []
+        for c, v in zip(rows.centres.tolist(), rows.peaks.tolist(), strict=True):
+            steps = rows.rate * ticks[c]
             part = steps % (1 << 40)
             m = first[part >> 26] * second[(part >> 13) % 8192] >> 31
             m = m * third[part % 8192] >> 31
-            row[y] += v * m >> (steps >> 40)
+            row.append(v * m >> (steps >> 40))
         row[row.index(max(row))] += TOTAL - sum(row)
         out.append(row)
     return out
@@ -83,26 +76,27 @@ def test_facts_name_the_nearest_two_and_the_largest_rest() -> None:
     facts = rows.facts
     assert facts.least_square == 25
     assert set(facts.nearest) == {0, 1}
-    before = rows.entries(rows.numbers(rows.squares(np.arange(5))))
+    before = rows.numbers(rows.squares(np.arange(5)))
     ratios = [(TOTAL - int(row.sum())) / int(row.max()) for row in before]
     assert facts.most_rest == pytest.approx(max(ratios), rel=1e-15)
 
 
 def test_a_row_beyond_the_whole_is_seen() -> None:
-    heavy = small_rows(shape_weights=np.full(4, 1 << 31))
+    heavy = small_rows(peaks=np.full(4, 1 << 31))
     assert math.isinf(heavy.facts.most_rest)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"rate": 0}, "halvings"),
-        ({"reach": 1 << 40}, "halvings"),
-        ({"shape_outputs": np.array([0, 2, 1, 3])}, "ascending"),
-        ({"shape_outputs": np.array([0, 2, 2, 4])}, "ascending"),
-        ({"shape_weights": np.array([1, 1, 0, 1])}, "weights"),
-        ({"shape_centres": np.array([0, 1, 2, 5])}, "centre"),
-        ({"shape_starts": np.array([0, 1, 3, 4, 5])}, "starts"),
+        ({"rate": 0}, "a rate"),
+        ({"rate": (34 << 40) + 1}, "a rate"),
+        ({"peaks": np.array([1, 1, 0, 1])}, "peaks from 1"),
+        ({"peaks": np.array([1, 1, 1, (1 << 31) + 1])}, "peaks from 1"),
+        ({"centres": np.array([0, 1, 2, 5])}, "centres that are records"),
+        ({"centres": np.array([0, 1, -1, 2])}, "centres that are records"),
+        ({"centres": np.array([0, 1, 2])}, "a peak for each output"),
+        ({"points": np.array([[0, 0]]), "centres": np.zeros(4, int)}, "two points"),
         ({"points": np.full((5, 2), 1 << 40)}, "exact squares"),
         ({"points": np.zeros((5, 2))}, "whole numbers"),
     ],
@@ -118,5 +112,5 @@ def test_a_lattice_is_as_fine_as_exact_squares_allow() -> None:
     assert np.abs(np.ldexp(points.astype(float), -bits) - vectors).max() <= 2.0 ** -(bits + 1)
     exact = sum((a - b) ** 2 for a, b in zip(points[0].tolist(), points[1].tolist(), strict=True))
     assert exact < 1 << 52
-    rows = FactoredRows.stars(points, bits, 1 << 20, np.ones(50, dtype=np.int64))
+    rows = FactoredRows(points, bits, 1 << 20, np.arange(50), np.ones(50, dtype=np.int64))
     assert rows.squares(np.array([0]))[0, 1] == exact

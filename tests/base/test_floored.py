@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from panda_mdp.base.arrays import digest
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.errors import PrivacyError
 
 
 def some_table(seed: int = 0, shape: tuple[int, int] = (17, 9)) -> tuple[np.ndarray, np.ndarray]:
@@ -56,17 +57,19 @@ def test_columns_that_all_rows_store_do_not_count_their_floor() -> None:
     assert not rows.any(axis=0)[0]
 
 
-def test_same_digest_as_the_array_unless_that_does_not_fit() -> None:
+def test_the_digest_is_the_arrays_whatever_is_stored_and_however_large() -> None:
     table, floor = some_table()
-    rows = FlooredRows.of(table, floor)
-    assert digest(floor, rows) == digest(floor, table)
-    # 1.2 GiB as one array.
-    wide, size = np.zeros(1 << 14, np.int64), 10_000
-    rows = FlooredRows(wide, np.arange(size + 1), np.arange(size), np.arange(1, size + 1))
-    assert digest(rows) == digest(rows.floor, rows.starts, rows.columns, rows.values)
-    with pytest.raises(MethodError, match=r"mechanism\.row"):
-        np.asarray(rows)
-    assert rows[4].sum() == rows[4][4] == 5
+    for least in (floor, table[0], table.max(axis=0)):
+        assert digest(floor, FlooredRows.of(table, least)) == digest(floor, table)
+    # 1 GiB and a little as one array: more than is ever written out at once.
+    size, wide = (1 << 13) + 1, 1 << 14
+    place = np.arange(size)
+    rows = FlooredRows(np.zeros(wide, np.int64), np.arange(size + 1), place, 1 + place)
+    state, row = hashlib.sha256(f"<i8({size}, {wide})".encode()), np.zeros(wide, "<i8")
+    for x in range(size):
+        row[[x - 1, x]] = 0, x + 1
+        state.update(row)
+    assert digest(rows) == state.hexdigest()
 
 
 def test_arrays_are_its_own_and_it_pickles() -> None:

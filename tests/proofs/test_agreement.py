@@ -74,6 +74,10 @@ def test_a_bound_is_proved_by_its_multipliers(built, tmp_path):
     data = forging.changed("euclidean", forging.with_proof())
     path = forging.Sample("", "", data).write(tmp_path)
     assert "bound: proved within" in third(built, path)[1]
+    # Losses that follow from distances are taken from below.
+    for kind in ("euclidean", "haversine", "matrix"):
+        path.write_bytes(forging.honest(f"distances {kind}"))
+        assert "bound: proved within" in third(built, path)[1]
     path.write_bytes(forging.honest("euclidean"))
     assert third(built, path)[1].endswith("bound: stated, not proved in this file\n")
 

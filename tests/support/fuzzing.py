@@ -247,7 +247,7 @@ KNOWN = (
     *("nodes", "centres", "candidates", "mesh_area", "bound_pairs", "bound_starts"),
     *("bound_columns", "bound_multipliers"),
     *("lat", "vectors", "distances", "output_lat", "outputs", "anchor_rows", "mesh_inside"),
-    *("edges", "steps", "shape_outputs", "shape_centres", "bound_prices"),
+    *("edges", "steps", "peaks", "centres", "bound_prices"),
 )
 """Sections that may be where they do not belong."""
 

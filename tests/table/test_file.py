@@ -150,7 +150,7 @@ class TestRoundTrip:
     def test_a_file_holds_inputs_and_integers_and_nothing_else(self, tmp_path):
         mechanism = small_mechanism("haversine", bound=0.5)
         file = forging.File.of(mechanism.save(tmp_path / "x.pmdp").read_bytes())
-        assert set(file.arrays) == {"lat", "lon", "loss", "nodes", "outputs", "prior", "weights"}
+        assert set(file.arrays) == {"lat", "lon", "nodes", "outputs", "prior", "weights"}
         notes = file.header.pop("notes")
         assert file.header == {
             "format": "panda-mdp table",
@@ -159,7 +159,7 @@ class TestRoundTrip:
             "epsilon": 1.5,
             "domain": {"kind": "haversine", "unit": "km", "labels": None},
             "outputs": {"kind": "records", "labels": None},
-            "loss": {"power": None, "unit": "minutes", "digest": None},
+            "loss": {"power": 1.0, "unit": "minutes", "digest": None},
         }
         assert notes["library"] == pm.__version__ and notes["date"].endswith("+00:00")
         assert notes["lower_bound"] == 0.5

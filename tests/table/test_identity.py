@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import forging
@@ -67,6 +68,31 @@ def test_a_file_has_the_identity_of_its_table_with_and_without_losses(power, los
         assert loaded.problem.identity == problem.identity
         again = pm.load(loaded.save(tmp_path / "again.pmdp", losses=losses))
         assert again.identity == table.identity
+
+
+def test_the_same_integers_are_the_same_table_however_they_are_held(tmp_path):
+    from panda_mdp.base.floored import FlooredRows
+    from panda_mdp.methods.optimal.stars import factored
+
+    dense = pm.exponential(PROBLEM)
+    floors = [dense.weights.min(axis=0), dense.weights[0]]
+    for rows in (FlooredRows.of(dense.weights, floor) for floor in floors):
+        assert pm.Mechanism(PROBLEM, rows, "x").identity == dense.identity
+    domain = pm.Domain.from_vectors(np.random.default_rng(0).normal(size=(60, 30)))
+    words = pm.Problem(domain, np.arange(60), domain.distances(), 1.5)
+    made, _ = factored(words)
+    written = pm.Mechanism(words, np.asarray(made.weights), "x")
+    assert written.identity == made.identity
+
+
+def test_rows_are_hashed_in_blocks():
+    from panda_mdp.base import arrays
+
+    rows = np.arange(3000, dtype=np.int64).reshape(1000, 3)
+    state = hashlib.sha256(b"<i8(1000, 3)" + rows.astype("<i8").tobytes())
+    assert arrays.digest(rows) == state.hexdigest()
+    large = np.broadcast_to(np.int64(7), (3, 1 << 22))
+    assert arrays.digest(large) == arrays.digest(np.array(large))
 
 
 def test_tables_for_every_point_and_of_panda_have_one(tmp_path):

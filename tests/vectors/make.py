@@ -6,6 +6,7 @@
 |---|---|
 | city.pmdp | a compact table: 280 places, 12 outputs, two blocks of rows |
 | table.json | the same, decoded: order, outputs, places, every row as decimal strings |
+| identities.json | files of several kinds, and the identity of each table |
 | draws.json | random words and the output that they draw from a row |
 | areas.json | places, the area that they span, and what stands in it for places outside |
 | snapping.json | places, and the record that they snap to, or that they are refused |
@@ -26,6 +27,7 @@ Rules that both languages keep:
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from pathlib import Path
@@ -48,6 +50,8 @@ from panda_mdp.protocol.messages.signing import (
     statement_bytes,
 )
 from panda_mdp.space.area import Area
+from panda_mdp.table.decode import decode
+from panda_mdp.table.encode import encode
 
 HERE = Path(__file__).parent
 RELATIVE_ERROR = 1e-12
@@ -77,13 +81,40 @@ def main() -> None:
             "rows": [[str(w) for w in row] for row in weights.tolist()],
         },
     )
+    write("identities.json", identities())
     write("draws.json", {"rule": "u = word mod 2^62", "draws": draws(weights, outputs)})
     write("snapping.json", {"relative_error": RELATIVE_ERROR, "sets": snapping(domain)})
     write("areas.json", {"sets": areas(domain)})
     write("distances.json", {"relative_error": RELATIVE_ERROR, "pairs": distances()})
     sha256 = hashlib.sha256(data).hexdigest()
     write("signing.json", signing((sha256, len(data)), table.identity, domain, weights))
-    write("statement.json", statement(sha256, domain, table.epsilon))
+    write("statement.json", statement(table.identity, domain, table.epsilon))
+
+
+def identities() -> list[dict[str, str]]:
+    """Files of every kind that the page can name, and the identity of each."""
+    rng = np.random.default_rng(4)
+    lat, lon = np.round(41.9 + 0.1 * rng.random((2, 12)), 7)
+    given, prior = rng.random((12, 3)), np.arange(1.0, 13.0) / 78.0
+    plane = pm.Domain.from_vectors(rng.random((12, 2)), unit="years")
+    places = pm.Domain.from_points(lat, lon)
+    odd = ["caffè", 'a "b"\n', 1, 2.5, 1e300, "\x7f", "\U0001f600", -3, 0.1, "x", "y", 1e-9]
+    far = pm.Domain.from_matrix(plane.distances())
+    problems = {
+        "places": pm.Problem(places, [0, 5, 7], pm.distance_loss(places, [0, 5, 7]), 0.5),
+        "labels": pm.Problem(places.with_labels(odd), [0, 5, 7], given, 1, prior=prior),
+        "nodes": pm.Problem(places.with_nodes(np.arange(12) * 10**9), [3, 1, 2], given, 1e-7),
+        "vectors": pm.Problem(plane, [2, 1, 0], plane.distances(None, [2, 1, 0]) ** 2, 3.0),
+        "matrix": pm.Problem(far, [2, 1, 0], far.distances(None, [2, 1, 0]), 3.0),
+    }
+    listed = []
+    for name, problem in problems.items():
+        table = pm.compact(pm.exponential(problem))
+        for losses in (True, False):
+            data = encode(table, losses=losses)
+            file = base64.b64encode(data).decode()
+            listed.append({"name": name, "file": file, "identity": decode(data).identity})
+    return listed
 
 
 def make_table() -> pm.Mechanism:
@@ -316,7 +347,7 @@ def signing(file: tuple[str, int], identity: str, domain: pm.Domain, weights: np
     }
 
 
-def statement(sha256: str, domain: pm.Domain, epsilon: float) -> dict[str, Any]:
+def statement(identity: str, domain: pm.Domain, epsilon: float) -> dict[str, Any]:
     """A statement with letters beyond ASCII, its signed bytes, and others that must be refused."""
     key = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
     stated = Statement(
@@ -335,7 +366,7 @@ def statement(sha256: str, domain: pm.Domain, epsilon: float) -> dict[str, Any]:
         purpose="Where bicycle racks are missing",
         until="2027-03-31",
         table=TableRef(name="city", version=2),
-        table_sha256=sha256,
+        table_identity=identity,
     )
     text = stated.model_dump_json()
     data = statement_bytes("city", text)

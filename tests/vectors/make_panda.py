@@ -108,6 +108,7 @@ def described(name: str, table: PandaTable) -> dict[str, Any]:
         )
     return {
         "file": f"panda-{name}.pmdp",
+        "identity": table.identity,
         "epsilon": table.epsilon,
         "delta": table.delta,
         "selection_epsilon": table.selection_epsilon,
@@ -148,6 +149,7 @@ def area() -> dict[str, Any]:
         cases.append(case)
     return {
         "file": "area.pmdp",
+        "identity": table.identity,
         "epsilon": 2.0,
         "everywhere": table.everywhere.epsilon,
         "audited": table.audit.epsilon,

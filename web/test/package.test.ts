@@ -119,7 +119,7 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
   const text = base64(await crypto.subtle.exportKey("raw", pair.publicKey));
   const key = { id: await keyId(text), algorithm: "Ed25519", public: text };
   const fields = {
-    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length, identity: "1".repeat(64),
+    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length, identity: await table.identity(),
     domain: await table.fingerprint(), epsilon: table.epsilon,
   };
   const info = {
@@ -130,7 +130,7 @@ test("getCurrentPosition hands over what was drawn, and a report is sent once", 
   const said = { name: "main", kind: "table", version: 1, period_s: 86_400, reports_per_period: 9 };
   const statement = JSON.stringify({
     ...said, statement: "panda-mdp deployment 1", issued: 1, metric: "haversine", unit: "km",
-    domain: info.domain, epsilon: table.epsilon, delta: 0, table_sha256: info.sha256,
+    domain: info.domain, epsilon: table.epsilon, delta: 0, table_identity: info.identity,
   });
   const deployment = {
     ...said, open: true, created: "", statement, signature: await sign(await statementBytes("main", statement)),

@@ -43,7 +43,7 @@ beforeAll(async () => {
   key = { id: await keyId(text), algorithm: "Ed25519", public: text };
   const table = await CompactTable.read(file);
   info = {
-    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length, identity: "1".repeat(64),
+    name: "city", version: 1, sha256: await sha256(file), size_bytes: file.length, identity: await table.identity(),
     domain: await table.fingerprint(), epsilon: table.epsilon, unit: "km", records: table.size,
     outputs: table.outputs.length, audited_epsilon: table.epsilon, loss: 0, lower_bound: null,
     gap: null, loss_cost: 0, signature: "", key_id: key.id, created: "", streets: null,
@@ -51,7 +51,7 @@ beforeAll(async () => {
   stated = {
     statement: "panda-mdp deployment 1", name: "main", kind: "table", version: 1, issued: 100,
     metric: "haversine", unit: "km", domain: info.domain, epsilon: table.epsilon, delta: 0,
-    period_s: 86_400, reports_per_period: 3, table_sha256: info.sha256,
+    period_s: 86_400, reports_per_period: 3, table_identity: info.identity,
   };
 });
 
@@ -120,7 +120,7 @@ test("who collects, why and until when is what was signed, and the last day coun
 });
 
 test.each([
-  { domain: "0".repeat(64) }, { table_sha256: "0".repeat(64) }, { unit: "m" }, { metric: "matrix" },
+  { domain: "0".repeat(64) }, { table_identity: "0".repeat(64) }, { unit: "m" }, { metric: "matrix" },
 ] as Partial<Statement>[])("a statement about something else is refused: %o", async (changes) => {
   await expect(open(await described({ stated: changes }))).rejects.toThrow("signed");
 });
@@ -150,9 +150,10 @@ test("a program refuses a signed table that is not private, or that it had no ti
   const forged = new Uint8Array([...body, ...new Uint8Array(await crypto.subtle.digest("SHA-256", body))]);
   const right = await described();
   const digest = await sha256(forged);
+  const identity = await (await CompactTable.read(forged)).identity();
   const wrong = await described({
-    info: { epsilon: 3, sha256: digest, size_bytes: forged.length },
-    stated: { epsilon: 3, table_sha256: digest },
+    info: { epsilon: 3, sha256: digest, identity, size_bytes: forged.length },
+    stated: { epsilon: 3, table_identity: identity },
   });
   const serving = (deployment: Deployment, bytes: Bytes) => vi.stubGlobal("fetch", async (url: URL) => {
     if (url.href.endsWith("/log")) return Response.json(await publicLog());

@@ -1,7 +1,9 @@
 import { expect, test } from "vitest";
-import { sha256 } from "../src/core/bytes";
+import { fromBase64, sha256 } from "../src/core/bytes";
 import { FormatError } from "../src/core/errors";
 import { planes } from "../src/core/container";
+import { EverywhereTable } from "../src/core/everywhere";
+import { PandaTable } from "../src/core/panda";
 import { CompactTable } from "../src/core/table";
 import { bytesOf, type TableVector, vectors } from "./vectors";
 
@@ -21,6 +23,28 @@ test("every row, place and output is the library's, to the last bit", async () =
     expect(Array.from(row, String)).toEqual(expected.rows[record]);
     expect(row.reduce((a, b) => a + b, 0n)).toBe(1n << 62n);
   }
+});
+
+test("every kind of file has the library's identity, which is of what it means", async () => {
+  const table = await CompactTable.read(file);
+  expect(await table.identity()).toBe(expected.identity);
+  const panda = vectors<Record<string, { file: string; identity: string }>>("panda.json");
+  for (const said of Object.values(panda)) {
+    expect(await (await PandaTable.read(bytesOf(said.file))).identity()).toBe(said.identity);
+  }
+  const area = vectors<{ file: string; identity: string }>("area.json");
+  expect(await (await EverywhereTable.read(bytesOf(area.file))).identity()).toBe(area.identity);
+  const listed = vectors<{ name: string; file: string; identity: string }[]>("identities.json");
+  expect(listed.length).toBe(10);
+  for (const said of listed) {
+    const read = await CompactTable.read(fromBase64(said.file));
+    expect(`${said.name} ${await read.identity()}`).toBe(`${said.name} ${said.identity}`);
+  }
+  const noted = new TextDecoder("latin1").decode(file.subarray(0, -32)).replace('"method":"', '"method":"n');
+  const bytes = Uint8Array.from(noted, (letter) => letter.charCodeAt(0));
+  new DataView(bytes.buffer).setUint32(10, new DataView(file.buffer, file.byteOffset).getUint32(10, true) + 1, true);
+  const again = new Uint8Array([...bytes, ...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))]);
+  expect(await (await CompactTable.read(again)).identity()).toBe(expected.identity);
 });
 
 test("a file with any byte changed is refused", async () => {

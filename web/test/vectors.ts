@@ -17,6 +17,7 @@ export function vectors<T>(name: string): T {
 
 export interface TableVector {
   sha256: string;
+  identity: string;
   size_bytes: number;
   fingerprint: string;
   epsilon: number;

@@ -4,10 +4,11 @@ when copied."""
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ Described = tuple[dict[str, Any], Sections]
 """What files say of a thing: a header, and arrays."""
 Stages = tuple[tuple[str, float], ...]
 """Seconds of parts of a work, in their order."""
+BLOCK_ENTRIES = 1 << 22
+"""Entries that are written out together."""
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
@@ -91,32 +94,33 @@ def adjacency(
     return scipy.sparse.csr_array((data, ends), shape=(nodes, nodes))
 
 
-class HashSource(Protocol):
-    """What hands its bytes to a hash by itself."""
-
-    def feed(self, state: hashlib._Hash) -> None:
-        """Update the hash."""
-
-
-def digest(*arrays: npt.NDArray[Any] | HashSource) -> str:
-    """SHA-256 over types, shapes and little-endian bytes, in hexadecimal."""
+def digest(*arrays: Any) -> str:
+    """SHA-256 over types, shapes and little-endian bytes, in hexadecimal: of arrays, or of what
+    indexes like one by rows, however it holds them."""
     state = hashlib.sha256()
     for array in arrays:
-        if not isinstance(array, np.ndarray):
-            array.feed(state)
-            continue
-        fixed = np.ascontiguousarray(array)
-        fixed = fixed.astype(fixed.dtype.newbyteorder("<"), copy=False)
-        state.update(f"{fixed.dtype.str}{fixed.shape}".encode())
-        state.update(fixed.tobytes())
+        kind = array.dtype.newbyteorder("<")
+        state.update(f"{kind.str}{array.shape}".encode())
+        step = max(1, BLOCK_ENTRIES // max(1, math.prod(array.shape[1:])))
+        for start in range(0, len(array), step):
+            state.update(np.ascontiguousarray(array[start : start + step], kind).data)
     return state.hexdigest()
 
 
-def identify(said: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any] | HashSource]) -> str:
-    """SHA-256 over what is said, as canonical JSON, and arrays by name: the one way in which
-    problems and tables get their identity."""
-    words = np.frombuffer(canonical({**said, "arrays": sorted(arrays)}), np.uint8)
-    return digest(words, *(arrays[name] for name in sorted(arrays)))
+def identify(said: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    """SHA-256 over what is said, as canonical JSON in which all numbers are floats, and arrays by
+    name: the one way in which problems and tables get their identity."""
+    words = canonical(_as_floats({**said, "arrays": sorted(arrays)}))
+    return digest(np.frombuffer(words, np.uint8), *(arrays[name] for name in sorted(arrays)))
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _as_floats(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_as_floats(part) for part in value]
+    # Labels may be whole numbers that no float holds.
+    return float(value) if is_number(value) and abs(value) <= 1 << 53 else value
 
 
 class RebuiltOnCopy:

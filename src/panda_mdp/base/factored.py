@@ -1,23 +1,21 @@
-"""Rows of whole numbers that are computed as they are asked for: peaks and plateaus over a lattice.
+"""Rows of whole numbers that are computed as they are asked for: peaks over a lattice.
 
 Records are points of a lattice, whole numbers times a unit, so squared distances D are whole
-numbers that float64 holds exactly, in whatever order they are summed. With
+numbers that float64 holds exactly, in whatever order they are summed. Output y has a peak of weight
+v_y at the record c_y. With
 
-    t(x, c)  =  min(reach, ceil(sqrt(D(x, c))))          whole, and again a metric
-    t_j(x)   =  min over the centres c of shape j of t(x, c)           (0 where it has none)
-    n_j(x)   =  floor(v_j M_j(x) / 2^e_j(x)),     M / 2^(31 + e) = 2^(-rate t_j(x) / 2^40) nearly,
+    t(x, c)  =  min(reach, ceil(sqrt(D(x, c)))),     reach = floor(34 2^40 / rate),
+    n_y(x)   =  floor(v_y M / 2^e),     M / 2^(31 + e) = 2^(-rate t(x, c_y) / 2^40) nearly,
 
-row x gives output y the sum of n_j(x) over its shapes j, and the largest of its entries takes what
-is missing to 2^62. M comes from three tables of whole numbers by two products, so all machines have
-the same integers. t is a metric because rounding up and cutting off keep the triangle inequality;
-a minimum over centres keeps |t_j(x) - t_j(x')| <= t(x, x'). docs/words.md has the proof of privacy.
+row x gives output y the number n_y(x), and the largest of its entries takes what is missing to
+2^62. M comes from three tables of whole numbers by two products, so all machines have the same
+integers. t is a metric because rounding up and cutting off keep the triangle inequality.
+docs/words.md has the proof of privacy.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -30,11 +28,11 @@ from panda_mdp.errors import MethodError, PrivacyError
 
 ROW_BITS = 62
 WEIGHT_BITS = 31
-"""Of a shape's weight v and of M: their product is below 2^62."""
+"""Of a peak's weight v and of M: their product is below 2^62."""
 RATE_BITS = 40
 TABLE_BITS = (14, 13, 13)
-REACH_SHIFT, MOST_SHIFT = 34, 40
-"""Halvings of a shape from its centres to its reach: ours, and the most that there may be."""
+REACH_SHIFT = 34
+"""Halvings of a peak from its record to its reach, beyond which it falls no further."""
 EXACT_BITS = 52
 """Squared distances stay below 2^52, where the root of float64 never crosses a whole number."""
 RELATIVE_ERROR = 2.0**-27
@@ -101,11 +99,12 @@ class RowFacts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FactoredRows(RebuiltOnCopy):
-    """K rows of m whole numbers summing to 2^62, from K points and some shapes.
+    """K rows of m whole numbers summing to 2^62, from K points and a peak for each output.
 
     Indexes like an array by rows: `rows[x]` is one row, `rows[[x, x2]]` a block.
 
-    >>> rows = FactoredRows.stars(np.array([[0], [10]]), 0, 1 << 38, np.array([1 << 30, 1 << 30]))
+    >>> heights = np.array([1 << 30, 1 << 30])
+    >>> rows = FactoredRows(np.array([[0], [10]]), 0, 1 << 38, np.arange(2), heights)
     >>> (rows[0] / 2**62).round(4).tolist()
     [0.9116, 0.0884]
     """
@@ -116,66 +115,44 @@ class FactoredRows(RebuiltOnCopy):
     """The lattice's unit is 2^-unit_bits of the metric's."""
     rate: int
     """Per unit of the lattice, in 2^-40 halvings."""
-    reach: int
-    """Units of the lattice beyond which a shape falls no further."""
-    outputs: int
-    """m."""
-    shape_outputs: IntArray
-    """(J,) ascending: the output of each shape."""
-    shape_weights: IntArray
-    """(J,) v, from 1 to 2^31."""
-    shape_starts: IntArray
-    """(J + 1,): the centres of shape j are those from starts[j] to starts[j + 1]."""
-    shape_centres: IntArray
-    """Records."""
+    centres: IntArray
+    """(m,): the record at which each output has its peak."""
+    peaks: IntArray
+    """(m,) v, from 1 to 2^31."""
 
     def __post_init__(self) -> None:
-        names = ("points", "shape_outputs", "shape_weights", "shape_starts", "shape_centres")
-        for name in names:
+        for name in ("points", "centres", "peaks"):
             given = np.asarray(getattr(self, name))
             if given.dtype.kind not in "iu":
                 raise PrivacyError(f"{name} are {given.dtype}; factored rows are whole numbers")
             object.__setattr__(self, name, frozen(given.astype(np.int64, copy=False)))
-        reason = self._fault()
-        if reason:
-            raise PrivacyError(f"factored rows do not fit together: {reason}")
-
-    def _fault(self) -> str:
-        points, starts, centres = self.points, self.shape_starts, self.shape_centres
-        shapes = (len(self.shape_outputs), len(self.shape_weights), len(starts) - 1)
-        if points.ndim != 2 or len(points) < 2 or len(set(shapes)) != 1 or shapes[0] < 1:
-            return "points, outputs, weights and starts are of different lengths"
-        if points.shape[1] * int(np.abs(points).max()) ** 2 >= 1 << (EXACT_BITS - 2):
-            return "points are too far apart for exact squares"
-        outputs, weights = self.shape_outputs, self.shape_weights
-        if outputs[0] < 0 or outputs[-1] >= self.outputs or (np.diff(outputs) < 0).any():
-            return "outputs of shapes are not ascending columns"
-        if weights.min() < 1 or weights.max() > 1 << WEIGHT_BITS:
-            return "weights of shapes lie from 1 to 2^31"
-        if starts[0] != 0 or starts[-1] != len(centres) or (np.diff(starts) < 0).any():
-            return "starts do not divide the centres"
-        if len(centres) and (centres.min() < 0 or centres.max() >= len(points)):
-            return "a centre is no record"
-        if not (self.rate >= 1 and self.reach >= 1 and self.most_shift <= MOST_SHIFT):
-            return f"a shape falls by more than {MOST_SHIFT} halvings"
-        return ""
-
-    @classmethod
-    def stars(cls, points: IntArray, unit_bits: int, rate: int, weights: IntArray) -> FactoredRows:
-        """A peak at every record, of which each is an output; peaks of weight 0 are left out."""
-        used = np.flatnonzero(weights)
-        reach, starts = (REACH_SHIFT << RATE_BITS) // rate, np.arange(len(used) + 1)
-        return cls(points, unit_bits, rate, reach, len(weights), used, weights[used], starts, used)
+        points, centres, peaks = self.points, self.centres, self.peaks
+        rules = {
+            "a peak for each output, and two points or more": points.ndim == 2
+            and len(points) > 1
+            and peaks.shape == (centres.size,) == centres.shape != (0,),
+            "points near enough for exact squares": points.shape[-1]
+            * int(np.abs(points).max(initial=0)) ** 2
+            < 1 << (EXACT_BITS - 2),
+            "peaks from 1 to 2^31": peaks.min(initial=1) >= 1
+            and peaks.max(initial=1) <= 1 << WEIGHT_BITS,
+            "centres that are records": centres.min(initial=0) >= 0
+            and centres.max(initial=0) < len(points),
+            "a rate from 1 to 34 2^40": 1 <= self.rate <= REACH_SHIFT << RATE_BITS,
+        }
+        broken = [rule for rule, kept in rules.items() if not kept]
+        if broken:
+            raise PrivacyError(f"factored rows need {broken[0]}")
 
     @property
-    def most_shift(self) -> int:
-        """Halvings from a shape's centres to its reach, rounded down."""
-        return self.rate * self.reach >> RATE_BITS
+    def reach(self) -> int:
+        """Units of the lattice beyond which a peak falls no further."""
+        return (REACH_SHIFT << RATE_BITS) // self.rate
 
     @property
     def shape(self) -> tuple[int, int]:
         """(K, m)."""
-        return len(self.points), self.outputs
+        return len(self.points), len(self.peaks)
 
     @property
     def dtype(self) -> np.dtype[np.int64]:
@@ -186,8 +163,7 @@ class FactoredRows(RebuiltOnCopy):
         return len(self.points)
 
     def __repr__(self) -> str:
-        records, outputs = self.shape
-        return f"FactoredRows({records} x {outputs}, {len(self.shape_weights):,} shapes)"
+        return f"FactoredRows({self.shape[0]} x {self.shape[1]})"
 
     @cached_property
     def _reals(self) -> tuple[FloatArray, FloatArray]:
@@ -199,52 +175,23 @@ class FactoredRows(RebuiltOnCopy):
         points, norms = self._reals
         return norms[records][:, None] + norms - 2 * (points[records] @ points.T)
 
-    def ticks(self, squares: FloatArray) -> IntArray:
-        """The whole, cut off distances t."""
-        return np.minimum(np.ceil(np.sqrt(squares)), float(self.reach)).astype(np.int64)
-
     def numbers(self, squares: FloatArray) -> IntArray:
-        """n_j of some rows and all shapes."""
-        steps = self._nearest(self.ticks(squares)) * self.rate
+        """Rows before the rest is added, (rows, m)."""
+        ticks = np.minimum(np.ceil(np.sqrt(squares[:, self.centres])), float(self.reach))
+        steps = ticks.astype(np.int64) * self.rate
         first, second, third = power_tables()
         _, b, c = TABLE_BITS
         part = steps & ((1 << RATE_BITS) - 1)
         whole = first[part >> (b + c)] * second[(part >> c) & ((1 << b) - 1)] >> WEIGHT_BITS
         whole = whole * third[part & ((1 << c) - 1)] >> WEIGHT_BITS
-        return self.shape_weights * whole >> (steps >> RATE_BITS)
-
-    def entries(self, numbers: IntArray) -> IntArray:
-        """Rows before the rest is added, (rows, m)."""
-        used, starts = self._columns
-        if len(used) == self.outputs == numbers.shape[1]:
-            return numbers
-        rows = np.zeros((len(numbers), self.outputs), dtype=np.int64)
-        rows[:, used] = np.add.reduceat(numbers, starts, axis=1)
-        return rows
-
-    @cached_property
-    def _columns(self) -> tuple[IntArray, IntArray]:
-        """The outputs that are used, and the first shape of each."""
-        return np.unique(self.shape_outputs, return_index=True)
-
-    def _nearest(self, ticks: IntArray) -> IntArray:
-        """t_j of every row and shape."""
-        count = np.diff(self.shape_starts)
-        if (count == 1).all():
-            return ticks[:, self.shape_centres]
-        some = count > 0
-        steps = np.zeros((len(ticks), len(count)), dtype=np.int64)
-        if some.any():
-            begin = self.shape_starts[:-1][some]
-            steps[:, some] = np.minimum.reduceat(ticks[:, self.shape_centres], begin, axis=1)
-        return steps
+        return self.peaks * whole >> (steps >> RATE_BITS)
 
     def __getitem__(self, key: Any) -> IntArray:
         if isinstance(key, tuple):
             return np.asarray(self)[key]
         some = np.arange(len(self))[key]
-        refuse_large(some.size, self.outputs)
-        rows = self.entries(self.numbers(self.squares(np.atleast_1d(some))))
+        refuse_large(some.size, len(self.peaks))
+        rows = self.numbers(self.squares(np.atleast_1d(some)))
         top = rows.argmax(axis=1)
         rows[np.arange(len(rows)), top] += (1 << ROW_BITS) - rows.sum(axis=1)
         return rows if some.ndim else rows[0]
@@ -254,23 +201,18 @@ class FactoredRows(RebuiltOnCopy):
             raise ValueError("factored rows are no array; asking for one makes one")
         return self[:].astype(np.int64 if dtype is None else dtype, copy=False)
 
-    def blocks(self) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Some records at a time, and their squared distances to all."""
-        step = max(1, BLOCK_ENTRIES // max(len(self), self.outputs, len(self.shape_weights)))
-        for begin in range(0, len(self), step):
-            records = np.arange(begin, min(begin + step, len(self)))
-            yield records, self.squares(records)
-
     @cached_property
     def facts(self) -> RowFacts:
         """Of all rows, each computed once."""
         nearest, most = (math.inf, 0, 1), 0.0
-        for records, squares in self.blocks():
-            numbers = self.numbers(squares)
-            rows = self.entries(numbers)
+        step = max(1, BLOCK_ENTRIES // max(self.shape))
+        for begin in range(0, len(self), step):
+            records = np.arange(begin, min(begin + step, len(self)))
+            squares = self.squares(records)
+            rows = self.numbers(squares)
             rest, largest = (1 << ROW_BITS) - rows.sum(axis=1), rows.max(axis=1)
             # Sums of whole numbers went round nowhere where the nearly exact sum is in range.
-            fits = numbers.sum(axis=1, dtype=np.float64) < 1.5 * (1 << ROW_BITS)
+            fits = rows.sum(axis=1, dtype=np.float64) < 1.5 * (1 << ROW_BITS)
             good = fits & (rest >= 0) & (largest > 0)
             ratio = np.where(good, rest / np.maximum(largest, 1), np.inf)
             most = max(most, float(ratio.max()))
@@ -280,16 +222,5 @@ class FactoredRows(RebuiltOnCopy):
         return RowFacts(int(nearest[0]), nearest[1:], most)
 
     def any(self, axis: int = 0) -> npt.NDArray[np.bool_]:
-        """For every column, whether some row has a number other than 0 in it."""
-        used = np.zeros(self.outputs, dtype=np.bool_)
-        used[self.shape_outputs] = True
-        return used
-
-    def feed(self, state: hashlib._Hash) -> None:
-        """Everything that the rows follow from."""
-        numbers = (self.unit_bits, self.rate, self.reach, *self.shape)
-        state.update(f"factored {numbers}".encode())
-        parts = (self.shape_outputs, self.shape_weights, self.shape_starts, self.shape_centres)
-        for part in (self.points, *parts):
-            state.update(f"{part.shape}".encode())
-            state.update(part.astype("<i8").tobytes())
+        """For every column, whether some row has a number other than 0 in it: each has a peak."""
+        return np.ones(len(self.peaks), dtype=np.bool_)

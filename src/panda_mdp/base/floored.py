@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.base.factored import MOST_DENSE, FactoredRows, refuse_large
+from panda_mdp.base.factored import FactoredRows, refuse_large
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError
 
@@ -172,23 +171,6 @@ class FlooredRows(RebuiltOnCopy):
 
         by_slices(work, count, max(1, BLOCK_ENTRIES * count // max(1, self.stored)))
         return exact, nearly
-
-    def feed(self, state: hashlib._Hash) -> None:
-        """The bytes of the K x m array, whatever is stored; of what is stored where that array
-        would not fit."""
-        records, outputs = self.shape
-        if records * outputs > MOST_DENSE:
-            for part in (self.floor, self.starts, self.columns, self.values):
-                state.update(f"{part.dtype.newbyteorder('<').str}{part.shape}".encode())
-                # A view of the bytes: a copy of a whole city's table takes its time.
-                state.update(
-                    part.astype(part.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
-                )
-            return
-        state.update(f"{np.dtype('<i8').str}{self.shape}".encode())
-        step = max(1, BLOCK_ENTRIES // outputs)
-        for start in range(0, records, step):
-            state.update(self[start : start + step].astype("<i8", copy=False).tobytes())
 
 
 def _ascending(columns: Int32Array, starts: IntArray) -> bool:

@@ -114,7 +114,7 @@ def audit_weights(
     value = math.inf
     if isinstance(weights, FactoredRows):
         value, (x, x2) = factored_rate(domain, weights)
-        y = int(weights.shape_outputs[0])
+        y = 0
         few = math.prod(weights.shape) <= DENSE_ENTRIES[0] and math.isfinite(value)
         # Few rows need no bound: their integers decide.
         weights = np.asarray(weights) if few and value > epsilon else weights
@@ -165,7 +165,7 @@ def factored_rate(domain: Domain, rows: FactoredRows) -> tuple[float, tuple[int,
 
         |log n_x - log n_x'|  <=  g t(x, x') + a,      t(x, x') <= (d(x, x') + 2 r) / u + 1,
 
-    by the triangle inequality of t; a is what rounding down takes of a shape's smallest number and
+    by the triangle inequality of t; a is what rounding down takes of a peak's smallest number and
     what the rest adds to a row's largest entry. So the rate is at most
     g / u + (g (2 r / u + 1) + a) / s. (docs/words.md)
     """
@@ -175,7 +175,8 @@ def factored_rate(domain: Domain, rows: FactoredRows) -> tuple[float, tuple[int,
         return np.inf, facts.nearest
     unit, square = 2.0**-rows.unit_bits, facts.least_square
     nearest, astray = lattice_facts(domain, rows.points, rows.unit_bits, square)
-    smallest = int(rows.shape_weights.min()) * 2.0 ** (WEIGHT_BITS - 1 - rows.most_shift)
+    halvings = rows.rate * rows.reach >> RATE_BITS
+    smallest = int(rows.peaks.min()) * 2.0 ** (WEIGHT_BITS - 1 - halvings)
     lost = RELATIVE_ERROR + 1 / (smallest * (1 - RELATIVE_ERROR))
     if not (nearest > 0 and lost < 0.5 and math.isfinite(facts.most_rest)):
         return np.inf, facts.nearest

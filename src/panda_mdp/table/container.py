@@ -43,15 +43,12 @@ sections: what is added later has a name here, and who does not know it refuses 
 INTEGERS, REALS, BLOCKS = ("integers", "int64"), ("degrees", "float64"), ("blocks",)
 CODINGS = {
     **dict.fromkeys(("lat", "lon", "vectors", "distances", "output_lat", "output_lon"), REALS),
-    **dict.fromkeys(("loss", "prior", "bound_prices", "mesh_area"), REALS),
+    **dict.fromkeys(("loss", "prior", "bound_prices", "bound_multipliers", "mesh_area"), REALS),
     **dict.fromkeys(("nodes", "outputs", "mesh_vertices", "mesh_inside"), INTEGERS),
     **dict.fromkeys(("weights", "floor", "starts", "columns", "values", "order"), INTEGERS),
-    **dict.fromkeys(("shape_outputs", "shape_weights"), INTEGERS),
-    **dict.fromkeys(("shape_starts", "shape_centres"), INTEGERS),
-    **dict.fromkeys(("centres", "centre_weights", "outside_weights"), INTEGERS),
+    **dict.fromkeys(("peaks", "centres", "centre_weights", "outside_weights"), INTEGERS),
     **dict.fromkeys(("candidates", "anchor_rows"), INTEGERS),
     **dict.fromkeys(("bound_pairs", "bound_starts", "bound_columns"), INTEGERS),
-    "bound_multipliers": ("leading",),
     **dict.fromkeys(("edges", "steps"), INTEGERS),
     "blocks": BLOCKS,
 }
@@ -75,19 +72,12 @@ class Section:
                 units = np.rint(flat * DEGREES)
             if np.all(np.abs(units) < 2**53) and np.array_equal(units / DEGREES, flat):
                 return cls("degrees", values.shape, _pack_differences(units.astype(np.int64)))
-            return cls("float64", values.shape, deflate(flat.astype("<f8").tobytes(), 6))
+            # The highest bytes first: the last ones of short numbers are 0, and are not told.
+            return cls("float64", values.shape, deflate(pack_bytes(flat.astype(">f8")), 6))
         flat = flat.astype(np.int64)
         if np.abs(flat).max(initial=0) < SHORT:
             return cls("integers", values.shape, _pack_differences(flat))
         return cls("int64", values.shape, deflate(flat.astype("<i8").tobytes(), 6))
-
-    @classmethod
-    def leading(cls, values: npt.NDArray[np.float64]) -> Section:
-        """Numbers of which only the first bytes that are not 0 are told."""
-        planes = values.astype(">f8").view(np.uint8).reshape(-1, 8)
-        width = max((k + 1 for k in range(8) if planes[:, k].any()), default=0)
-        told = bytes([width]) + np.ascontiguousarray(planes[:, :width].T).tobytes()
-        return cls("leading", values.shape, deflate(told))
 
     @property
     def count(self) -> int:
@@ -96,20 +86,18 @@ class Section:
 
     def values(self) -> npt.NDArray[Any]:
         """The array, to the bit."""
-        if self.coding in ("float64", "int64"):
+        if self.coding == "int64":
             plain = inflate(self.data, 8 * self.count)
             if len(plain) != 8 * self.count:
                 raise FileFormatError(
                     f"{self.count} numbers in {len(plain)} bytes; the file is damaged"
                 )
-            kind = "<f8" if self.coding == "float64" else "<i8"
-            flat = np.frombuffer(plain, kind).astype(np.dtype(kind).newbyteorder("="))
-            return flat.reshape(self.shape)
-        if self.coding == "leading":
-            planes = read_planes(inflate(self.data, 1 + 8 * self.count), self.count)
-            flat = planes[:, ::-1].copy().view("<f8").astype(np.float64)
-            return flat.reshape(self.shape)
-        steps = unpack_planes(inflate(self.data, 1 + 8 * self.count), self.count)
+            return np.frombuffer(plain, "<i8").astype(np.int64).reshape(self.shape)
+        plain = inflate(self.data, 1 + 8 * self.count)
+        if self.coding == "float64":
+            reals = read_planes(plain, self.count).view(">f8").astype(np.float64)
+            return reals.reshape(self.shape)
+        steps = unpack_planes(plain, self.count)
         whole = np.cumsum(steps, dtype=np.int64).reshape(self.shape)
         # A sum that left 64 bits is 2^64 away from that of floats.
         if (np.abs(np.cumsum(steps, dtype=np.float64) - whole.reshape(-1)) > 2.0**62).any():
@@ -297,10 +285,15 @@ def _pack_differences(values: IntArray) -> bytes:
 
 def pack_planes(numbers: IntArray) -> bytes:
     """Whole numbers as zigzag bytes: how many a number takes, then all first bytes, and so on."""
-    folded = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
-    width = (int(folded.max(initial=0)).bit_length() + 7) // 8
-    planes = folded.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width]
-    return bytes([width]) + np.ascontiguousarray(planes.T).tobytes()
+    return pack_bytes(((numbers << 1) ^ (numbers >> 63)).astype("<u8"))
+
+
+def pack_bytes(numbers: npt.NDArray[Any]) -> bytes:
+    """How many bytes of eight a number takes without those at its end that are 0 in all, then all
+    first bytes, all second ones, and so on."""
+    planes = numbers.view(np.uint8).reshape(-1, 8)
+    width = int(np.flatnonzero(planes.any(axis=0)).max(initial=-1)) + 1
+    return bytes([width]) + np.ascontiguousarray(planes[:, :width].T).tobytes()
 
 
 def unpack_planes(data: bytes, count: int) -> IntArray:

@@ -235,7 +235,7 @@ def examine(data: bytes) -> Mechanism | NoGuarantee:
 def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mechanism | NoGuarantee:
     problem = restore_problem(header, sections, packed)
     weights: Weights = (
-        _restore_shapes(header["factored"], sections, problem)
+        _restore_peaks(header["factored"], sections, problem)
         if "factored" in header
         else _restore_weights(sections, problem)
     )
@@ -285,19 +285,14 @@ def _restore_weights(sections: Sections, problem: Problem) -> IntArray | Floored
     return FlooredRows(floor, starts, columns, values)
 
 
-def _restore_shapes(stated: Any, sections: Sections, problem: Problem) -> FactoredRows:
+def _restore_peaks(stated: Any, sections: Sections, problem: Problem) -> FactoredRows:
     """Rows that are computed from the vectors, on the lattice whose unit the file names."""
-    bits, rate, reach = (stated[name] for name in LAW)
-    outputs = sections.take("shape_outputs", None)
-    weights = sections.take("shape_weights", len(outputs))
-    starts = sections.take("shape_starts", len(outputs) + 1)
-    centres = sections.take("shape_centres", None)
+    bits, rate = (stated[name] for name in LAW)
+    centres, peaks = (sections.take(name, problem.outputs_count) for name in ("centres", "peaks"))
     vectors = getattr(problem.domain.metric, "vectors", None)
     if vectors is None or not (abs(bits) <= MOST_BITS and np.abs(vectors).max() < 2.0**MOST_BITS):
-        raise FileFormatError("shapes over a lattice need vectors, and a unit that fits them")
-    points = lattice_points(vectors, bits)
-    count = problem.outputs_count
-    return FactoredRows(points, bits, rate, reach, count, outputs, weights, starts, centres)
+        raise FileFormatError("peaks over a lattice need vectors, and a unit that fits them")
+    return FactoredRows(lattice_points(vectors, bits), bits, rate, centres, peaks)
 
 
 def restore_problem(header: Mapping[str, Any], sections: Sections, packed: int) -> Problem:

@@ -5,7 +5,7 @@ table for every point, and notes that nobody checks. Sections: the domain, outpu
 of the problem; the weights, as an array (`weights`), as rows over a floor (`floor`, `starts`,
 `columns`, `values`) or, where their numbers are short, as blocks (`floor`, `order`, `blocks`); the
 multipliers that prove the lower bound (`bound_pairs`, `bound_starts`, `bound_columns`,
-`bound_multipliers`, or `bound_prices`). Rows of shapes over a lattice are `shape_*`.
+`bound_multipliers`, or `bound_prices`). Rows of peaks over a lattice are `centres` and `peaks`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from panda_mdp.version import __version__
 if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Mechanism
 
-LAW = ("unit_bits", "rate", "reach")
-SHAPES = ("shape_outputs", "shape_weights", "shape_starts", "shape_centres")
+LAW = ("unit_bits", "rate")
 Parts = dict[str, npt.NDArray[Any] | Section]
 
 
@@ -49,11 +48,7 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     problem, bound = mechanism.problem, mechanism.bound
     proof = bound.multipliers if isinstance(bound, Proved) and losses else None
     rows = weight_sections(problem.domain, mechanism.weights)
-    # Every reader reads losses that are given; distances stand for them where rows are sparse too.
-    short = "weights" not in rows
-    header, sections = describe_problem(
-        problem, mechanism.mesh, given=losses, derived=short or not losses
-    )
+    header, sections = describe_problem(problem, mechanism.mesh, given=losses)
     if isinstance(mechanism.weights, FactoredRows):
         header["factored"] = {name: getattr(mechanism.weights, name) for name in LAW}
     known = "loss" in sections or header["loss"]["power"] is not None
@@ -69,16 +64,15 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     if isinstance(proof, Prices):
         parts["bound_prices"] = proof.values
     elif proof is not None:
-        for name in ("pairs", "starts", "columns"):
-            parts[f"bound_{name}"] = getattr(proof, name)
-        parts["bound_multipliers"] = Section.leading(proof.values)
+        parts |= {f"bound_{name}": getattr(proof, name) for name in ("pairs", "starts", "columns")}
+        parts["bound_multipliers"] = proof.values
     return pack(header, parts)
 
 
 def weight_sections(domain: Domain, weights: Weights) -> Parts:
     """The integers of a table in the shortest of the ways that hold them."""
     if isinstance(weights, FactoredRows):
-        return {name: getattr(weights, name) for name in SHAPES}
+        return {"centres": weights.centres, "peaks": weights.peaks}
     if not isinstance(weights, FlooredRows):
         return {"weights": weights}
     short = pack_rows(domain, weights)

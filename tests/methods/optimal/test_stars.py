@@ -174,14 +174,14 @@ def test_factors_that_leak_are_refused() -> None:
     steeper = FactoredRows(**(parts | {"rate": int(rows.rate * 1.001)}))
     with pytest.raises(PrivacyError, match=r"not 1\.5-mDP"):
         pm.Mechanism(problem, steeper, "given")
-    uneven = rows.shape_weights.copy()
+    uneven = rows.peaks.copy()
     uneven[3] //= 2
     # A row that is short gives the rest to one entry: the ratio of that entry counts.
     with pytest.raises(PrivacyError, match=r"not 1\.5-mDP"):
-        pm.Mechanism(problem, FactoredRows(**(parts | {"shape_weights": uneven})), "given")
-    heavy = np.minimum(rows.shape_weights * 2, 1 << 31)
+        pm.Mechanism(problem, FactoredRows(**(parts | {"peaks": uneven})), "given")
+    heavy = np.minimum(rows.peaks * 2, 1 << 31)
     with pytest.raises(PrivacyError, match="exceeds"):
-        pm.Mechanism(problem, FactoredRows(**(parts | {"shape_weights": heavy})), "given")
+        pm.Mechanism(problem, FactoredRows(**(parts | {"peaks": heavy})), "given")
     with pytest.raises(PrivacyError, match=r"not 1\.5-mDP"):
         other = pm.Problem(word_like(40, seed=5), np.arange(40), domain.distances(), 1.5)
         pm.Mechanism(other, rows, "given")

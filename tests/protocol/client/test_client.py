@@ -148,7 +148,7 @@ def test_a_report_through_the_whole_table(server, client, table):
     )
     assert not answer.repeated
     (body,) = bodies(server, "/reports")
-    assert body == {"id": body["id"], "table": plan.sha256, "output": answer.output}
+    assert body == {"id": body["id"], "table": plan.identity, "output": answer.output}
     assert paths(server) == [
         "",
         "/deployments/table",
@@ -675,7 +675,7 @@ def test_a_ball_is_finished_under_the_terms_that_it_was_charged_for(
             client.report(plan, plan.record(3))
         (server.epsilon_1, server.edge), server.version = terms, 2
         newer = client.plan("ball", accept_update=True)
-        assert newer.sha256 == plan.sha256 and newer.version == 2
+        assert newer.identity == plan.identity and newer.version == 2
         client.report(newer, newer.record(3))
         asked = [tuple(body["centre"]) for body in bodies(server, "/balls")]
         assert len(set(asked)) == draws == len(charged(client)) and newer.law.holds(asked[-1])

@@ -193,7 +193,7 @@ def test_a_report_names_its_table_by_what_everybody_sees(server: Standin, client
     plan = client.plan("table")
     client.report(plan, plan.record(3))
     (body,) = server.reports.values()
-    assert body["table"] == server.info().sha256
+    assert body["table"] == server.info().identity
     assert any(body["table"].encode() in entry for entry in server.entries)
 
 

@@ -50,8 +50,8 @@ def send(client: httpx.Client, name: str, **changes: object) -> httpx.Response:
 
 
 def table_in_force(deployed: Running, name: str) -> str:
-    sha256: str = deployed.client().get(f"/v1/deployments/{name}").json()["table"]["sha256"]
-    return sha256
+    identity: str = deployed.client().get(f"/v1/deployments/{name}").json()["table"]["identity"]
+    return identity
 
 
 def test_everybody_may_know_what_a_deployment_costs(deployed: Running) -> None:

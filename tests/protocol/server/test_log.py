@@ -101,12 +101,12 @@ def test_a_server_with_a_log_and_reports_by_table(
     (reporter,) = server.reporters(1)
     address = "/v1/deployments/main/reports"
 
-    def send(sha256: str | None, key: str = "") -> int:
-        body = {"id": key or new_id(), "output": 5, "table": sha256}
+    def send(identity: str | None, key: str = "") -> int:
+        body = {"id": key or new_id(), "output": 5, "table": identity}
         return reporter.post(address, json=body).status_code
 
     key = new_id()
-    assert (send(first["sha256"], key), send(second["sha256"])) == (201, 409)
+    assert (send(first["identity"], key), send(second["identity"])) == (201, 409)
     token = reporter.headers["authorization"].removeprefix("Bearer ")
     allowed = Allowance(epsilon=10.0, period_epsilon=100.0, snap_km=50.0)
     with Client(server.url, token, tmp_path / "user", allowed) as client:
@@ -119,7 +119,7 @@ def test_a_server_with_a_log_and_reports_by_table(
         client.report(again, again.record(2))
         assert client.log().head.size == 4
     # Accepted stays accepted; what is late is refused, not counted for the newer table.
-    assert (send(first["sha256"], key), send(first["sha256"])) == (200, 409)
+    assert (send(first["identity"], key), send(first["identity"])) == (200, 409)
     lines = admin.get(address).text
     assert lines.count('"version":1') == 1 and lines.count('"version":2') == 1
 

@@ -608,7 +608,7 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
     names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon", "identity")
     key = SigningKey.load(site.server.folder / "operator.key")
     table["signature"] = key.sign(signed_bytes("table", *(table[name] for name in names)))
-    stated = json.loads(listed["statement"]) | {"epsilon": 3.0, "table_sha256": table["sha256"]}
+    stated = json.loads(listed["statement"]) | {"epsilon": 3.0, "table_identity": table["identity"]}
     text = json.dumps(stated)
     listed |= {
         "table": table,

@@ -164,7 +164,7 @@ def test_both_phases_in_the_page_and_one_report_on_the_wire(
     body = body_of(sent)
     assert set(body) == {"id", "output", "table"}
     listed = site.server.admin.get(f"/v1/tables/{kind}/1").json()
-    assert body["table"] == listed["sha256"]
+    assert body["table"] == listed["identity"]
     assert body["output"] in table.problem.outputs.tolist()
     assert site.reports(kind) == before + 1
 

@@ -85,7 +85,7 @@ export function showCertificate(session: Session): void {
     rows.push([said.factLoss, said.factLossSaid(lossWords(info.loss, table?.loss.unit))
       + (info.gap === null ? "" : said.factGap(percentWords(info.gap)))]);
     if (table) rows.push([said.factRounding, said.factCost(percentWords(info.loss_cost))]);
-    rows.push(["SHA-256", info.sha256]);
+    rows.push([said.factIdentity, info.identity], ["SHA-256", info.sha256]);
   }
   rows.push(
     [said.factKey, key.public],

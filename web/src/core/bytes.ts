@@ -29,6 +29,11 @@ export function canonicalJson(value: unknown): string {
     }
     return part;
   };
+  return escaped(JSON.stringify(sorted(value)));
+}
+
+/** JSON in ASCII. */
+export function escaped(json: string): string {
   const escape = (letter: string) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return JSON.stringify(sorted(value)).replace(/[\u007f-\uffff]/g, escape);
+  return json.replace(/[\u007f-\uffff]/g, escape);
 }

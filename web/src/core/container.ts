@@ -22,7 +22,7 @@ export interface Header {
   readonly epsilon: number;
   readonly domain: { readonly kind: string; readonly unit: string; readonly labels: unknown };
   readonly outputs: { readonly kind: string; readonly labels: unknown };
-  readonly loss: { readonly power: number | null; readonly unit: string };
+  readonly loss: { readonly power: number | null; readonly unit: string; readonly digest: string | null };
   readonly mesh?: { readonly middle: [number, number]; readonly spacing: number };
   readonly selection?: { readonly kind: string; readonly delta: number } & Record<string, unknown>;
   /** Nobody checks them. */
@@ -83,6 +83,17 @@ export function planes(bytes: Uint8Array, count: number): Float64Array {
   return out;
 }
 
+/** `count` floats: their highest bytes, the next ones, and so on; what is not told is 0. */
+function leading(bytes: Uint8Array, count: number): Float64Array {
+  const width = bytes.length ? bytes[0] : 9;
+  refuse(width > 8 || bytes.length !== 1 + width * count, "the width of a number");
+  const out = new Uint8Array(8 * count);
+  for (let k = 0, from = 1; k < width; k++) {
+    for (let i = 0; i < count; i++, from++) out[8 * i + 7 - k] = bytes[from];
+  }
+  return new Float64Array(out.buffer);
+}
+
 /** What a file says that it is; nothing is checked. */
 export function headerOf(file: Bytes): Header {
   const start = MAGIC.length + 4;
@@ -130,6 +141,10 @@ export class Container {
     return new Container(header, sections);
   }
 
+  get names(): string[] {
+    return [...this.sections.keys()];
+  }
+
   has(name: string): boolean {
     return this.sections.has(name);
   }
@@ -151,11 +166,12 @@ export class Container {
       throw new FormatError("damaged", `${name} has another shape`);
     }
     const size = count(shape);
-    if (coding === "float64" || coding === "int64") {
+    if (coding === "int64") {
       const plain = await inflate(data, 8 * size);
       refuse(plain.length !== 8 * size, "the length of an array");
-      return coding === "int64" ? new BigInt64Array(plain.buffer) : new Float64Array(plain.buffer);
+      return new BigInt64Array(plain.buffer);
     }
+    if (coding === "float64") return leading(await inflate(data, 1 + 8 * size), size);
     if (coding !== "integers" && coding !== "degrees") throw new FormatError("damaged", `${name} is coded otherwise`);
     const values = planes(await inflate(data, 1 + 8 * size), size);
     for (let i = 1; i < size; i++) values[i] += values[i - 1];

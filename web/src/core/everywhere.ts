@@ -1,4 +1,4 @@
-/** Tables that are private at every point of an area (`.pmdp`, version 5), and draw at the point. */
+/** Tables that are private at every point of an area (`.pmdp`), and draw at the point. */
 
 import {
   audit, type AuditOptions, type AuditResult, HALF, type OwnAudit, rowOf, type Told, TOTAL, type Weights,
@@ -8,6 +8,7 @@ import type { Place } from "./area";
 import type { Bytes } from "./bytes";
 import { Container, type Header } from "./container";
 import { FormatError, SnapError } from "./errors";
+import { identityOf } from "./identity";
 import { type Located, Mesh, vertexOf } from "./mesh";
 import { Haversine } from "./metric";
 import { choose } from "./sampler";
@@ -20,8 +21,13 @@ type MeshHeader = Header & Required<Pick<Header, "mesh">>;
 export class EverywhereTable {
   private constructor(
     readonly header: MeshHeader, readonly mesh: Mesh, readonly outputs: Int32Array,
-    readonly weights: Weights,
+    readonly weights: Weights, private readonly open: Container,
   ) {}
+
+  /** SHA-256 over everything that has a meaning. */
+  identity(): Promise<string> {
+    return identityOf(this.open);
+  }
 
   get metric(): Haversine {
     return this.mesh.places;
@@ -49,6 +55,7 @@ export class EverywhereTable {
     return new EverywhereTable(
       { ...header, mesh }, new Mesh(mesh.middle, mesh.spacing, pairs(at), pairs(area), metric),
       await archive.records("outputs", m, size), weightsFrom(await archive.integers("weights", size, m), size, m),
+      archive,
     );
   }
 

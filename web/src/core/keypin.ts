@@ -95,12 +95,12 @@ function pinnedTables(store: KeyStore): Record<string, string> {
 }
 
 /** Whether another table than this one was used for the deployment before. */
-export function tableChanged(store: KeyStore, deployment: string, sha256: string): boolean {
+export function tableChanged(store: KeyStore, deployment: string, identity: string): boolean {
   const before = pinnedTables(store)[deployment];
-  return before !== undefined && before !== sha256;
+  return before !== undefined && before !== identity;
 }
 
 /** Use this table for the deployment from now on. */
-export function pinTable(store: KeyStore, deployment: string, sha256: string): void {
-  store.setItem(TABLES, JSON.stringify({ ...pinnedTables(store), [deployment]: sha256 }));
+export function pinTable(store: KeyStore, deployment: string, identity: string): void {
+  store.setItem(TABLES, JSON.stringify({ ...pinnedTables(store), [deployment]: identity }));
 }

@@ -49,7 +49,7 @@ export interface Charge {
   readonly domain: string;
   readonly epsilon: number;
   readonly delta?: number;
-  /** The SHA-256 of the table that is drawn from, where the log has it for everybody. */
+  /** The identity of the table that is drawn from, where the log has it for everybody. */
   readonly table?: string | null;
   /** Whether what was drawn answers for later versions too: anchors for later rounds. */
   readonly lasting?: boolean;

@@ -17,6 +17,7 @@ import { CoinLaw, flip, type Selection } from "./coins";
 import { EdgeAccount } from "./edge";
 import { Container, type Header } from "./container";
 import { FormatError } from "./errors";
+import { identityOf } from "./identity";
 import { Haversine } from "./metric";
 import { choose } from "./sampler";
 
@@ -35,8 +36,13 @@ export const systemWord: Source = () => crypto.getRandomValues(new BigUint64Arra
 export abstract class PandaTable {
   constructor(
     readonly header: PhasedHeader, readonly metric: Haversine, readonly outputs: Int32Array,
-    readonly rows: Weights,
+    readonly rows: Weights, private readonly open: Container,
   ) {}
+
+  /** SHA-256 over everything that has a meaning. */
+  identity(): Promise<string> {
+    return identityOf(this.open);
+  }
 
   get epsilon(): number {
     return this.header.epsilon;
@@ -143,9 +149,9 @@ class PandaBalls extends PandaTable {
     header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
     readonly centres: Int32Array, readonly law: Weights, readonly outside: Weights,
     /** What the file says of centre and table, which the audits confirm or refuse. */
-    readonly first: number, readonly second: number, readonly radius: number,
+    readonly first: number, readonly second: number, readonly radius: number, open: Container,
   ) {
-    super(header, metric, outputs, rows);
+    super(header, metric, outputs, rows, open);
     const count = centres.length;
     this.inside = new Uint8Array(metric.size * count);
     for (let x = 0; x < metric.size; x++) {
@@ -170,7 +176,7 @@ class PandaBalls extends PandaTable {
     if (new Set(centres).size < count) throw new FormatError("damaged", "a centre is named twice");
     const made = new PandaBalls(
       header, metric, outputs, rows, centres, law, outside, real(said.epsilon),
-      real(said.table_epsilon), real(said.radius),
+      real(said.table_epsilon), real(said.radius), archive,
     );
     made.checkTwins(outside);
     return made;
@@ -274,9 +280,9 @@ class PandaCoins extends PandaTable {
 
   private constructor(
     header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
-    readonly law: CoinLaw, readonly row: Int32Array, private readonly blind: number,
+    readonly law: CoinLaw, readonly row: Int32Array, private readonly blind: number, open: Container,
   ) {
-    super(header, metric, outputs, rows);
+    super(header, metric, outputs, rows, open);
     const n = row.length;
     this.budgets = new Float64Array(n * n);
     const m = rows.outputs;
@@ -306,11 +312,14 @@ class PandaCoins extends PandaTable {
     checkSelection(said);
     const m = outputs.length;
     const prior = await archive.prior(size);
-    const loss = await archive.floats("loss", size, m);
-    const expected = Array.from(outputs, (_, y) => prior.reduce((sum, p, x) => sum + p * loss[x * m + y], 0));
+    const given = archive.has("loss") ? await archive.floats("loss", size, m) : null;
+    const { power } = header.loss;
+    if (!given && power === null) throw new FormatError("damaged", "the losses are missing");
+    const loss = (x: number, y: number) => given?.[x * m + y] ?? metric.distance(x, outputs[y]) ** (power ?? 1);
+    const expected = Array.from(outputs, (_, y) => prior.reduce((sum, p, x) => sum + p * loss(x, y), 0));
     const blind = expected.indexOf(expected.reduce((a, b) => Math.min(a, b)));
     return new PandaCoins(
-      header, metric, outputs, rows, new CoinLaw(metric, said, candidates), row, blind,
+      header, metric, outputs, rows, new CoinLaw(metric, said, candidates), row, blind, archive,
     );
   }
 

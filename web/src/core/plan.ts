@@ -49,6 +49,8 @@ export interface Plan {
   readonly epsilon: number;
   readonly delta: number;
   readonly source: Source;
+  /** What reports are drawn from, where all of it is here. */
+  readonly table?: { identity(): Promise<string> };
   /** What records are called, where their file says so. */
   readonly labels?: unknown;
   /** Pr[report | record], for eyes; null where rows come after Phase I. */

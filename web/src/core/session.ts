@@ -41,7 +41,7 @@ export interface Session {
   readonly streets: string | null;
   /** Where keys, heads and statements are remembered. */
   readonly store: KeyStore;
-  /** What was agreed to: the table's SHA-256, or the statement's where there is none. */
+  /** What was agreed to: the table's identity, or the statement's where there is none. */
   readonly agreed: string;
 }
 
@@ -98,11 +98,12 @@ export async function openSession(
     !info || plan.places.size === info.records,
     !info || plan.outputs.length === info.outputs,
     !info || plan.kind === "ball" || plan.epsilon === info.epsilon,
+    !info || !plan.table || (await plan.table.identity()) === info.identity,
   ];
   if (claims.includes(false)) throw new FormatError("otherTable");
   const { area, holeKm } = checkedArea(plan);
   await checkSeen(store, stated);
-  const agreed = info ? info.sha256 : await sha256(utf8(deployment.name + stated.selection + stated.epsilon));
+  const agreed = info ? info.identity : await sha256(utf8(deployment.name + stated.selection + stated.epsilon));
   return {
     deployment, info, plan, area, holeKm, stated, log: log.head, key, keys, firstKey: trusted.first, streets, store,
     agreed,
@@ -174,7 +175,7 @@ export function chargeOf(session: Session, server: string): Charge {
     domain: stated.domain,
     epsilon: plan.epsilon,
     delta: plan.delta,
-    table: info?.sha256 ?? null,
+    table: info?.identity ?? null,
     quota: stated.reports_per_period,
     quotaS: stated.period_s,
     lasting,

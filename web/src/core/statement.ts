@@ -24,7 +24,7 @@ export interface Statement {
   readonly delta: number;
   readonly period_s: number;
   readonly reports_per_period: number;
-  readonly table_sha256: string | null;
+  readonly table_identity: string | null;
   readonly epsilon_1?: number | null;
   readonly edge?: number | null;
   readonly radius?: number | null;
@@ -100,7 +100,7 @@ export async function readStatement(keys: readonly string[], said: Deployment): 
       [stated.selection, await sha256(utf8(selectionJson(selection)))],
     );
   } else {
-    same.push([stated.domain, said.table?.domain], [stated.table_sha256, said.table?.sha256]);
+    same.push([stated.domain, said.table?.domain], [stated.table_identity, said.table?.identity]);
   }
   if (said.kind === "ball") {
     same.push(

@@ -8,6 +8,7 @@
 import { type Bytes, sha256, utf8 } from "./bytes";
 import { Container, type Header, inflate, planes, refuse } from "./container";
 import { FormatError } from "./errors";
+import { identityOf } from "./identity";
 import { Euclidean, Haversine, Matrix, type Metric } from "./metric";
 
 export const BLOCK_ROWS = 256;
@@ -33,6 +34,7 @@ export class CompactTable {
     readonly outputs: Int32Array,
     readonly floors: BigUint64Array,
     private readonly blocks: Bytes[],
+    private readonly open: Container,
   ) {}
 
   get size(): number {
@@ -79,8 +81,25 @@ export class CompactTable {
       return floor;
     });
     return new CompactTable(
-      header, await metricOf(open, records), order, place, outputs, floors, blocksOf(open, records),
+      header, await metricOf(open, records), order, place, outputs, floors, blocksOf(open, records), open,
     );
+  }
+
+  /** SHA-256 over everything that has a meaning. */
+  async identity(): Promise<string> {
+    const m = this.outputs.length;
+    const weights = new BigUint64Array(this.size * m);
+    const halves = new Uint32Array(weights.buffer);
+    for (let b = 0; b < this.blockCount; b++) {
+      const { count, low, high } = await this.block(b);
+      for (let i = 0, from = 0; i < count; i++) {
+        for (let y = 0, to = 2 * m * this.order[b * BLOCK_ROWS + i]; y < m; y++, from++) {
+          halves[to++] = low[from];
+          halves[to++] = high[from];
+        }
+      }
+    }
+    return identityOf(this.open, [[this.size, m], weights]);
   }
 
   private latest: { index: number; rows: Rows } | null = null;

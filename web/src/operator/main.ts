@@ -191,6 +191,7 @@ async function showCertificate(info: TableInfo | undefined): Promise<void> {
     ["Lower bound", info.lower_bound === null ? "none" : info.lower_bound.toPrecision(5)],
     ["Gap", info.gap === null ? "unknown" : `${(100 * info.gap).toFixed(2)} % above the best possible at most`],
     ["Rounding", `cost ${percentWords(info.loss_cost)}`],
+    ["Identity", info.identity],
     ["SHA-256", info.sha256],
     ["Signature", signed],
     ["Key", info.key_id],

@@ -259,6 +259,7 @@ export const en = {
   factDelta: (epsilon: string, delta: string) => `epsilon ${epsilon} per km, save with probability delta ${delta}`,
   factLoss: "Average loss",
   factRounding: "Rounding",
+  factIdentity: "Identity",
   factKey: "Key",
   factMade: "Made",
   factVersion: (name: string, version: number, size: string) => `${name}, version ${version}, ${size}`,

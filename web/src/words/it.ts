@@ -260,6 +260,7 @@ export const it: Words = {
   factDelta: (epsilon: string, delta: string) => `epsilon ${epsilon} per km, salvo con probabilità delta ${delta}`,
   factLoss: "Perdita media",
   factRounding: "Arrotondamento",
+  factIdentity: "Identità",
   factKey: "Chiave",
   factMade: "Fatta il",
   factVersion: (name: string, version: number, size: string) => `${name}, versione ${version}, ${size}`,

@@ -114,12 +114,12 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
     start = time.perf_counter()
     records, prices = np.asarray(problem.reports.records), None
     points, bits = lattice(problem.domain.metric.embedding)
-    every = np.arange(len(points) + 1)
+    every = np.arange(len(points))
     for nats in NATS if problem.size <= MOST_DENSE else NATS[1:]:
         rate = lattice_rate(problem, points, bits, nats)
         if rate < 1:
             break
-        bare = FactoredRows.stars(points, bits, rate, np.ones(len(points), dtype=np.int64))
+        bare = FactoredRows(points, bits, rate, every, np.ones_like(every))
         shares, prices, most = filled(problem, bare, device)
         if shares.min() < -LEAST_SHARE:
             break
@@ -128,10 +128,8 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
             most = falls_times(bare, raised[:, None], np.float64).max()
         # Rounding of integers is down, so that no row exceeds the whole.
         weights = np.floor(raised * ((1 - 1e-12) / most * (1 << WEIGHT_BITS))).astype(np.int64)
-        rows = replace(
-            bare, shape_outputs=every[:-1], shape_weights=weights[records], shape_centres=records
-        )
         with contextlib.suppress(PrivacyError):
+            rows = replace(bare, centres=records, peaks=weights[records])
             made = Mechanism(problem, rows, "optimal")
             stages = (("factors", time.perf_counter() - start),)
             return made.with_facts(stages=stages), prices

@@ -80,7 +80,7 @@ class Plan(ABC):
     """The length of that period."""
     one_use: bool = False
     """Whether reports come with one-use tokens, and name nobody."""
-    sha256: str | None = None
+    identity: str | None = None
     """Of the table that reports are drawn from, as the log has it; None for rounds of anchors."""
     reasons: tuple[str, ...] = ()
     """Why there is no guarantee; empty where there is one."""
@@ -111,7 +111,7 @@ class Plan(ABC):
     def still_valid(self, entry: Entry) -> bool:
         """Whether an entry answers for this plan: it was accepted, or can still be."""
         drawn = entry.content
-        return drawn is not None and (entry.state == "accepted" or drawn.table == self.sha256)
+        return drawn is not None and (entry.state == "accepted" or drawn.table == self.identity)
 
     def charge(self, accept_no_guarantee: bool = False) -> Charge:
         """What the ledger is charged for one release."""
@@ -193,7 +193,7 @@ class Plan(ABC):
 
     def _drawn(self, kind: type[D], **facts: Any) -> D:
         """What was drawn, with what every draw of this plan is noted with."""
-        return kind(report=new_id(), version=self.version, table=self.sha256, **facts)
+        return kind(report=new_id(), version=self.version, table=self.identity, **facts)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}, version {self.version}, {self.cost})"
@@ -209,7 +209,7 @@ def shared_fields(client: Client, info: AnyDeployment) -> dict[str, Any]:
         "quota": info.reports_per_period,
         "quota_s": info.period_s,
         "one_use": info.one_use,
-        "sha256": info.stated().get("table_sha256"),
+        "identity": info.stated().get("table_identity"),
     }
 
 

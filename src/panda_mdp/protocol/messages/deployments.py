@@ -185,7 +185,8 @@ class Statement(Advice):
     """What one release costs, per unit; None where there is no guarantee."""
     delta: Probability
     table: TableRef | None = None
-    table_sha256: Sha256 | None = None
+    table_identity: Sha256 | None = None
+    """Of the table in force, however its file is written."""
     epsilon_1: Epsilon | None = None
     edge: Epsilon | None = None
     radius: Length | None = None
@@ -248,7 +249,7 @@ class TableBased(Deployed):
             "delta": self.guarantee.delta,
             "unit": self.table.unit,
             "domain": self.table.domain,
-            "table_sha256": self.table.sha256,
+            "table_identity": self.table.identity,
         }
 
 

@@ -107,7 +107,7 @@ class Live:
     """Tokens that have rows in the round in force; None where everybody may report."""
     quota: Quota
     table: str | None
-    """The SHA-256 of the table in force, which reports name: limits may have changed since one was
+    """The identity of the table in force, which reports name: limits may have changed since one was
     drawn, and it is as good as ever."""
     until: str | None
     """The last day of collecting."""
@@ -194,7 +194,7 @@ def _live(session: Session, name: str) -> Live:
         users = frozenset(session.scalars(mine))
     else:
         stored = current_table(session, row)
-        version, outputs, table, users = row.version, stored.outputs, stored.info.sha256, None
+        version, outputs, table, users = row.version, stored.outputs, stored.info.identity, None
     issuers = None
     if request.one_use:
         keys = session.scalars(select(IssuerRow).filter_by(deployment=row.id))
