@@ -156,7 +156,8 @@ def test_malformed_lines_are_counted_and_the_first_shown(tmp_path: Path) -> None
     rows, report = read(path)
     assert len(rows) == report.fixes == 1
     assert (report.lines, report.malformed, len(report.examples)) == (9, 8, 5)
-    assert report.examples[0] == "x.csv, line 3: 1 fields, the header has 2: 'nonsense'"
+    assert report.examples[0].startswith("x.csv, line 3: not 2 fields with a latitude in [-90, 90]")
+    assert report.examples[0].endswith(": 'nonsense'")
     # The short form goes to logs and shows nobody's place.
     assert repr(report) == "TraceReport(9 lines, 1 fixes, 8 malformed)"
 

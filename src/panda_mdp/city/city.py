@@ -31,7 +31,7 @@ from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.base.text import card
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import Domain, check_indices, distinct_indices
 from panda_mdp.space.paths import shortest_parallel
 
 Measure = Literal["length", "time"]
@@ -255,10 +255,7 @@ class City(RebuiltOnCopy):
         """Nodes that are named, or drawn."""
         if records is None or isinstance(records, int):
             return self.sample_nodes(records, seed)
-        nodes = check_indices(records, self.nodes, "records", CityError)
-        if len(np.unique(nodes)) != len(nodes):
-            raise CityError("a node is named twice; a domain's records are distinct")
-        return nodes
+        return distinct_indices(records, self.nodes, CityError)
 
     def sample_nodes(self, records: int | None, seed: int = 0) -> IntArray:
         """Nodes at distinct places: `records` of them in random order, or all in their order."""

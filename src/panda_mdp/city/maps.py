@@ -15,9 +15,14 @@ import numpy as np
 
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.city.city import COLUMNS, City
-from panda_mdp.city.graphml import graph_elements
 from panda_mdp.city.layers import OSM, PARQUET, layer_network, object_elements, read_vector
-from panda_mdp.city.network import MapOptions, MapReport, assemble, graph_city
+from panda_mdp.city.network import (
+    MapOptions,
+    MapReport,
+    assemble,
+    graph_city,
+    graph_elements,
+)
 from panda_mdp.errors import CityError, FileFormatError
 
 SUFFIXES = (".npz", ".graphml", ".gpkg", ".shp", ".zip", ".geojson", ".fgb", *PARQUET, *OSM)

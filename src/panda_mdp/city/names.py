@@ -16,8 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from panda_mdp.city.graphml import graph_elements
 from panda_mdp.city.layers import OSM, read_layers
+from panda_mdp.city.network import graph_elements
 from panda_mdp.city.places import read_columns, read_points
 from panda_mdp.city.roads import first_of
 from panda_mdp.errors import FileFormatError

@@ -187,19 +187,23 @@ class Traces:
         for number, row in rows:
             report.lines += 1
             try:
-                if len(row) != len(names):
-                    raise ValueError(f"{len(row)} fields, the header has {len(names)}")
-                place = _place(row[lat], row[lon])
-            except ValueError as error:
+                north, east = float(row[lat]), float(row[lon])
+            except (ValueError, TypeError, IndexError):
+                north = east = np.nan
+            # Comparisons are false for NaN, so that it is refused too.
+            if len(row) != len(names) or not (-90 <= north <= 90 and -180 <= east <= 180):
                 report.malformed += 1
                 if len(report.examples) < EXAMPLES:
                     text = ",".join(map(str, row))[:EXAMPLE_CHARACTERS]
-                    report.examples.append(f"{source}, line {number}: {error}: {text!r}")
+                    report.examples.append(
+                        f"{source}, line {number}: not {len(names)} fields with a latitude in "
+                        f"[-90, 90] and a longitude in [-180, 180] (swapped?): {text!r}"
+                    )
                 continue
             name = person if user < 0 else str(row[user])
             report.fixes += 1
             report.anonymous += name.strip().lower() in NOBODY
-            yield name, *place
+            yield name, north, east
 
     def _column(self, kind: str, names: list[str], report: TraceReport) -> int:
         """Where a kind of column stands: as named, or under a name that is recognised; else -1."""
@@ -234,19 +238,6 @@ def load_traces(source: FilePath | Any, *, columns: dict[str, str] | None = None
         return Traces(source, columns)
     _files(Path(source))
     return Traces(Path(source), columns)
-
-
-def _place(lat: Any, lon: Any) -> tuple[float, float]:
-    try:
-        north, east = float(lat), float(lon)
-    except (ValueError, TypeError):
-        raise ValueError("latitude or longitude is no number") from None
-    # Comparisons are false for NaN, so that it is refused too.
-    if not -90 <= north <= 90:
-        raise ValueError("latitude out of [-90, 90] (swapped?)")
-    if not -180 <= east <= 180:
-        raise ValueError("longitude out of [-180, 180]")
-    return north, east
 
 
 def _files(path: Path) -> list[Path]:

@@ -23,7 +23,6 @@ from panda_mdp.base.arrays import (
 )
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import DomainError, SnapError
-from panda_mdp.space.density import by_density
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,
@@ -38,8 +37,15 @@ from panda_mdp.space.metrics import (
     refuse_few,
     unit_vectors,
 )
-from panda_mdp.space.paths import PathMetric, delaunay, graph_of_records, tree_edges
-from panda_mdp.space.snapping import Snap, Snaps, snap_place, snap_places, snap_values
+from panda_mdp.space.paths import PathMetric, by_density, delaunay, graph_of_records, tree_edges
+from panda_mdp.space.snapping import (
+    Snap,
+    Snaps,
+    degrees,
+    snap_place,
+    snap_places,
+    snap_values,
+)
 from panda_mdp.space.tiles import Tiles, tile
 
 Label = str | int | float
@@ -196,13 +202,8 @@ class Domain(RebuiltOnCopy):
             raise DomainError(f"edges has shape {ends.shape}; give pairs of nodes, (E, 2)")
         nodes = check_indices(ends.ravel(), np.iinfo(np.int32).max, "edges").reshape(-1, 2)
         given = np.broadcast_to(np.asarray(lengths, dtype=np.float64), len(nodes))
-        if records is None:
-            chosen = np.arange(nodes.max(initial=-1) + 1)
-        else:
-            chosen = check_indices(records, int(nodes.max(initial=-1)) + 1, "records")
-        refuse_few(len(chosen))
-        if len(np.unique(chosen)) != len(chosen):
-            raise DomainError("a node is named twice; a domain's records are distinct")
+        count = int(nodes.max(initial=-1)) + 1
+        chosen = distinct_indices(np.arange(count) if records is None else records, count)
         lat, lon = (None, None) if places is None else _places(*places)
         return cls(PathMetric(*graph_of_records(nodes, given, chosen), unit, lat, lon))
 
@@ -317,7 +318,7 @@ class Domain(RebuiltOnCopy):
         `weights` of its records, so that at epsilon 1 each is hidden among so many.
 
         For path metrics (`triangulated`, `from_graph`, `city.road_domain`). Weights are public, and
-        so is the metric that comes of them (space/density.py).
+        so is the metric that comes of them (space/paths.py).
         """
         if not isinstance(self.metric, PathMetric):
             raise DomainError(
@@ -329,14 +330,10 @@ class Domain(RebuiltOnCopy):
 
     def take(self, indices: npt.ArrayLike) -> Domain:
         """The domain restricted to some of its records, in the given order."""
-        chosen = check_indices(indices, self.size, "records", DomainError)
-        refuse_few(len(chosen))
-        if len(np.unique(chosen)) != len(chosen):
-            raise DomainError("a record is named twice; a domain's records are distinct")
+        chosen = distinct_indices(indices, self.size)
         nodes = None if self.nodes is None else self.nodes[chosen]
         labels = None if self.labels is None else tuple(self.labels[k] for k in chosen.tolist())
-        metric = self.metric.take(chosen)
-        return self._changed(metric=metric, nodes=nodes, labels=labels, mesh=None)
+        return self._changed(metric=self.metric.take(chosen), nodes=nodes, labels=labels, mesh=None)
 
     def with_nodes(self, nodes: IntArray) -> Domain:
         """The same domain, remembering the city's node of each record."""
@@ -368,8 +365,7 @@ class Domain(RebuiltOnCopy):
     @sealed
     def distance(self, x: int, x2: int) -> float:
         """Distance of two records."""
-        first, second = (np.array([check_record(k, self.size)]) for k in (x, x2))
-        return float(self.metric.pairs(first, second)[0])
+        return float(self.metric.pairs(*check_records([x, x2], self.size)[:, None])[0])
 
     def distances(
         self, rows: npt.ArrayLike | None = None, cols: npt.ArrayLike | None = None
@@ -390,13 +386,12 @@ class Domain(RebuiltOnCopy):
 
     def within(self, record: int, radius: float) -> IntArray:
         """Records at distance at most `radius` of a record, itself included, ascending."""
-        _check_radius(radius)
-        at = check_record(record, self.size, DomainError)
-        return np.flatnonzero(self.distances(at)[0] <= radius)
+        away = self.distances(check_record(record, self.size))[0]
+        return np.flatnonzero(away <= _checked(radius))
 
     def pairs_within(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
         """All pairs i < j at distance at most `radius`, in chunks of (i, j, distance)."""
-        _check_radius(radius)
+        radius = _checked(radius)
         tiles, sizes = self.tiles, np.diff(self.tiles.starts)
         for t in range(tiles.count):
             near = tiles.between[t] <= radius
@@ -407,8 +402,8 @@ class Domain(RebuiltOnCopy):
             a, b = np.nonzero(
                 (block <= radius) & (np.arange(len(cols)) > np.arange(len(rows))[:, None])
             )
-            first, second = rows[a], cols[b]
-            yield np.minimum(first, second), np.maximum(first, second), block[a, b]
+            first, second = np.sort([rows[a], cols[b]], axis=0)
+            yield first, second, block[a, b]
 
     def neighbours(self, count: int) -> tuple[IntArray, FloatArray]:
         """The `count` nearest other records of every record: indices and distances, (K, count)."""
@@ -558,6 +553,17 @@ def check_indices(
     return array.astype(np.int64)
 
 
+def distinct_indices(
+    values: npt.ArrayLike, size: int, error: type[Exception] = DomainError
+) -> IntArray:
+    """Records of a domain, each named once."""
+    chosen = check_indices(values, size, "records", error)
+    refuse_few(len(chosen))
+    if len(np.unique(chosen)) != len(chosen):
+        raise error("a record is named twice; a domain's records are distinct")
+    return chosen
+
+
 def check_record(record: npt.ArrayLike, size: int, error: type[Exception] = DomainError) -> int:
     """A record's index as an int; the error never shows the value, which is a user's secret."""
     return int(check_records(np.asarray(record).reshape(-1)[:1], size, error)[0])
@@ -574,14 +580,15 @@ def check_records(
     raise error(f"a record is not an index of this domain; records are whole numbers 0..{size - 1}")
 
 
-def _check_radius(radius: float) -> None:
-    if not (is_number(radius) and radius >= 0):
-        raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
+def _checked(radius: float) -> float:
+    if is_number(radius) and radius >= 0:
+        return radius
+    raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
 
 
 def _places(lat: npt.ArrayLike, lon: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Latitudes and longitudes of records, the latter in [-180, 180)."""
-    lats, lons = _column(lat, "lat"), _column(lon, "lon")
+    lats, lons = (degrees(c, name, DomainError) for c, name in ((lat, "lat"), (lon, "lon")))
     if len(lats) != len(lons):
         raise DomainError(
             f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
@@ -591,10 +598,3 @@ def _places(lat: npt.ArrayLike, lon: npt.ArrayLike) -> tuple[FloatArray, FloatAr
     # Squares of such degrees underflow; as a length they are nothing.
     lats, lons = (np.where(np.abs(c) < SMALLEST_DEGREES, 0.0, c) for c in (lats, lons))
     return lats, lons
-
-
-def _column(values: npt.ArrayLike, name: str) -> FloatArray:
-    column = real_numbers(values, name, DomainError)
-    if column.ndim != 1:
-        raise DomainError(f"{name} has shape {column.shape}; give a flat list of degrees")
-    return column

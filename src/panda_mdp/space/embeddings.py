@@ -94,7 +94,9 @@ def load_embeddings(
     elif source.suffix == ".bin":
         rows = _binary_rows(source)
     vectors: dict[str, FloatArray] = {}
-    for word, vector in rows:
+    for number, (word, vector) in enumerate(rows, start=1):
+        if not np.isfinite(vector).all():
+            raise FileFormatError(f"{source.name}, word {number}: its vector is not finite")
         if wanted is None or word in wanted:
             # Published files repeat a few words; the first, most frequent one counts.
             vectors.setdefault(word, vector)
@@ -123,8 +125,8 @@ def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             try:
                 vector = np.array(parts[-dimensions:], dtype=np.float64)
             except ValueError:
-                vector = np.full(1, np.nan)
-            if not word or dimensions < 1 or not np.isfinite(vector).all():
+                word = ""
+            if not word or not np.isfinite(vector).all():
                 raise FileFormatError(
                     f"{path.name}, line {number}: not a word and {dimensions} finite numbers"
                 )
@@ -148,8 +150,6 @@ def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             if byte != b" " or len(raw) != 4 * dimensions or not dimensions:
                 raise FileFormatError(f"{path.name} ends or breaks at word {number + 1} of {count}")
             vector = np.frombuffer(raw, dtype="<f4").astype(np.float64)
-            if not np.isfinite(vector).all():
-                raise FileFormatError(f"{path.name}, word {number + 1}: its vector is not finite")
             # Some writers end each vector with a new line, which then begins the next word.
             yield word.lstrip(b"\n").decode("utf-8", errors="replace"), vector
 

@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, digest, frozen
+from panda_mdp.base.deadline import check_time
 from panda_mdp.base.factored import lattice
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError
@@ -252,7 +253,7 @@ class Haversine(Metric):
             from panda_mdp.space.nearest import make_grid
         except ImportError:
             return None
-        return make_grid(self.lat, self.lon, self.embedding)
+        return make_grid(self.embedding)
 
     @cached_property
     def plane(self) -> FloatArray | None:
@@ -417,6 +418,7 @@ class Angular(Vectors):
         shadows, nearest = self.vectors @ (line / np.linalg.norm(line)), (np.inf, 0, 0)
         order = np.argsort(shadows)
         for ahead in range(1, self.size):
+            check_time()
             here, there = np.sort([order[:-ahead], order[ahead:]], axis=0)
             least = float(np.abs(shadows[there] - shadows[here]).min()) - SHADOW_ERROR
             if nearest[0] <= least or (ahead > AHEAD and least > FAR):

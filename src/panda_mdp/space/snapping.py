@@ -104,7 +104,7 @@ def snap_places(metric: Haversine, lat: npt.ArrayLike, lon: npt.ArrayLike, limit
         else:
             from panda_mdp.space.nearest import nearest_records
 
-            chord, nearest = nearest_records(north, east, xyz_km, float(limit), metric.grid)
+            chord, nearest = nearest_records(xyz_km, float(limit), metric.grid)
         half = np.minimum(chord / (2 * EARTH_RADIUS_KM), 1)
         distance = 2 * EARTH_RADIUS_KM * np.arcsin(half)
     return Snaps.within(limit, nearest, np.where(valid, distance, np.inf))
@@ -130,9 +130,9 @@ def check_limit(limit: float) -> None:
         )
 
 
-def degrees(values: npt.ArrayLike, name: str) -> FloatArray:
+def degrees(values: npt.ArrayLike, name: str, error: type[Exception] = SnapError) -> FloatArray:
     """A flat column of degrees; the error names none of them."""
-    column = real_numbers(values, name, SnapError)
+    column = real_numbers(values, name, error)
     if column.ndim != 1:
-        raise SnapError(f"{name} is no flat list of degrees")
+        raise error(f"{name} has shape {column.shape}; give a flat list of degrees")
     return column
