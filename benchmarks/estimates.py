@@ -217,8 +217,8 @@ def compare(domain: pm.Domain, zones: list, epsilon: float, other: dict, measure
         seen = f"   {measured[name]:9.4g} by multi-freq-ldpy" if name in measured else ""
         print(f"  {name:<26}{value:10.4g}{seen}")
     print(
-        f"  {'least_variance':<26}{found['variance']:10.4g}   at least {found['bound']:.4g} of "
-        f"columns tried; {table.problem.outputs_count} outputs, {used:.0f} s of processor",
+        f"  {'least_variance':<26}{found['variance']:10.4g}   "
+        f"{table.problem.outputs_count} outputs, {used:.0f} s of processor",
         flush=True,
     )
 

@@ -18,6 +18,7 @@ from outside import left_out
 
 import panda_mdp as pm
 from panda_mdp.errors import InvalidInputError
+from panda_mdp.frames.estimate import estimate_flows
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 KEY = pm.DrawKey(bytes(range(32)))
@@ -126,3 +127,31 @@ def test_a_key_is_required(spark, frame, mechanism):
 
     with pytest.raises(InvalidInputError, match="may run a task twice"):
         pm.perturb(spark.createDataFrame(frame[:5]), mechanism, pm.Columns(person="user"), key=None)
+
+
+def test_spark_counts_and_the_estimate_is_that_of_the_rows(spark, frame, mechanism):
+    """Of places, by a column, and of two ends; from rows that Spark holds in parts."""
+    columns = pm.Columns(person="user", time="at", period="day")
+    reports = pm.perturb(frame, mechanism, columns, key=KEY)
+    reports["day"] = reports["at"] // 86400
+    df = spark.createDataFrame(reports).repartition(3)
+    for by in (None, "day"):
+        plain, found = (pm.estimate(part, mechanism, by=by) for part in (reports, df))
+        assert plain.windows == found.windows and (plain.reports == found.reports).all()
+        for name in ("raw", "share", "low", "high"):
+            np.testing.assert_allclose(getattr(found, name), getattr(plain, name), rtol=1e-9)
+    ends = {"start": ("reported_lat", "reported_lon"), "end": ("reported_lat", "reported_lon")}
+    flows, plain = (estimate_flows(part, mechanism, **ends) for part in (df, reports))
+    np.testing.assert_allclose(flows.share, plain.share, rtol=1e-9)
+    with pytest.raises(InvalidInputError, match="no column 'where'"):
+        pm.estimate(df, mechanism, columns="where")
+
+
+def test_several_places_of_a_row_are_reported(spark, frame, mechanism):
+    trips = frame.assign(to_lat=frame["lat"].iloc[::-1].to_numpy(), to_lon=12.5)
+    columns = pm.Columns(person="user", places=(("lat", "lon"), ("to_lat", "to_lon")))
+    plain = pm.perturb(trips, mechanism, columns, key=KEY)
+    made = pm.perturb(spark.createDataFrame(trips).repartition(2), mechanism, columns, key=KEY)
+    assert made.columns == list(plain.columns)
+    found = {row["row"]: row["reported_to_lat"] for row in made.collect()}
+    assert found == dict(zip(plain["row"], plain["reported_to_lat"], strict=True))

@@ -17,9 +17,9 @@ from typer.testing import CliRunner, Result
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.frames.columns import Treatment
 from panda_mdp.frames.files import perturb_file
 from panda_mdp.frames.perturb import Columns, Perturber
-from panda_mdp.frames.recipe import Treatment
 
 KEPT = Treatment({"user": "keep"})
 KEY = pm.DrawKey(bytes(range(32)))
@@ -35,7 +35,7 @@ FRAME = pd.DataFrame(
 
 @pytest.fixture
 def keyed(mechanism) -> Perturber:
-    return Perturber(mechanism, Columns(person="user"), key=KEY)
+    return Perturber(mechanism, Columns(person="user"), key=KEY, treatment=KEPT)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def write(path: Path, frame: pd.DataFrame = FRAME) -> Path:
 @pytest.mark.parametrize("suffix", [".csv", ".ndjson", ".parquet"])
 def test_every_row_is_reported_and_the_rest_is_copied(suffix, keyed, expected, tmp_path):
     source, target = write(tmp_path / f"in{suffix}"), tmp_path / f"out{suffix}"
-    summary = perturb_file(keyed, source, target, treatment=KEPT)
+    summary = perturb_file(keyed, source, target)
     rows = rows_of(target)
     assert [list(row) for row in rows] == [["user", "code", "reported_lat", "reported_lon"]] * 5
     assert [row["code"] for row in rows] == FRAME["code"].tolist()
@@ -77,9 +77,11 @@ def test_many_batches_without_people(suffix, mechanism, tmp_path):
     many = pd.concat([FRAME] * 60, ignore_index=True).assign(n=range(300))
     many.loc[7, "lat"] = 50.0
     source, target = write(tmp_path / f"in{suffix}", many), tmp_path / f"out{suffix}"
-    perturber = Perturber(mechanism, Columns(), outside="drop")
+    perturber = Perturber(
+        mechanism, outside="drop", treatment=Treatment({"user": "keep", "n": "keep"})
+    )
     seen: list[int] = []
-    summary = perturb_file(perturber, source, target, progress=seen.append, rows=40, treatment=KEPT)
+    summary = perturb_file(perturber, source, target, progress=seen.append, rows=40)
     assert [int(row["n"]) for row in rows_of(target)] == [n for n in range(300) if n != 7]
     assert (summary.rows, summary.outside) == (300, 1) and seen[-1] == 300
 
@@ -89,7 +91,7 @@ def test_people_are_counted_over_all_batches(keyed, tmp_path):
     many = pd.concat([FRAME] * 12, ignore_index=True)
     source, counted = write(tmp_path / "in.ndjson", many), []
     for rows in (1000, 7):
-        summary = perturb_file(keyed, source, tmp_path / "out.ndjson", rows=rows, treatment=KEPT)
+        summary = perturb_file(keyed, source, tmp_path / "out.ndjson", rows=rows)
         counted.append((summary.rows, summary.people, summary.most, summary.spent))
     assert counted[0] == counted[1] and counted[0][2] == 2
 
@@ -105,7 +107,7 @@ def test_geoparquet_keeps_its_reference_system_and_drops_true_boxes(crs, keyed, 
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     frame.to_parquet(source, write_covering_bbox=True)
     assert {"bbox", "covering"} <= set(notes_of(source))
-    perturb_file(keyed, source, target, treatment=KEPT)
+    perturb_file(keyed, source, target)
     result = gpd.read_parquet(target)
     assert result.crs == frame.crs and list(result.columns) == ["user", "code", "geometry"]
     assert result.to_crs(4326).geometry.y.tolist() == pytest.approx(expected)
@@ -122,7 +124,7 @@ def test_what_goes_wrong_leaves_no_file_and_shows_no_value(keyed, mechanism, tmp
     for suffix in (".csv", ".ndjson", ".parquet"):
         with pytest.raises(FileFormatError) as caught:
             out = tmp_path / f"out{suffix}"
-            perturb_file(keyed, tmp_path / f"bad{suffix}", out, treatment=KEPT)
+            perturb_file(keyed, tmp_path / f"bad{suffix}", out)
         assert "98765" not in str(caught.value) and caught.value.__cause__ is None
         assert not (tmp_path / f"out{suffix}").exists()
     with pytest.raises(InvalidInputError, match="different formats"):
@@ -141,12 +143,12 @@ def test_other_columns_are_spoken_of_in_every_kind_of_file(suffix, mechanism, tm
     """A plain call of one place: nothing is written while a column is left unsaid."""
     at = [f"2026-03-0{day}T10:2{day}" for day in range(1, 6)]
     source = write(tmp_path / f"in{suffix}", FRAME.assign(drop_lat=FRAME["lat"], at=at))
-    target, plain = tmp_path / f"out{suffix}", Perturber(mechanism)
+    target = tmp_path / f"out{suffix}"
     with pytest.raises(InvalidInputError, match="user looks like an id; drop_lat looks like coord"):
-        perturb_file(plain, source, target)
+        perturb_file(Perturber(mechanism), source, target)
     assert not target.exists()
     said = Treatment({"user": "drop", "drop_lat": 1, "at": "day"})
-    perturb_file(plain, source, target, treatment=said)
+    perturb_file(Perturber(mechanism, treatment=said), source, target)
     rows = rows_of(target)
     assert not any({"user", "lat", "lon"} & set(row) for row in rows)
     assert [float(row["drop_lat"]) for row in rows] == [42.0] * 5
@@ -157,10 +159,10 @@ def test_other_columns_of_points_are_treated(mechanism, tmp_path):
     points = gpd.points_from_xy(FRAME["lon"], FRAME["lat"], crs=4326)
     frame = gpd.GeoDataFrame(FRAME[["user", "code"]], geometry=points).assign(fare=range(5))
     frame.to_parquet(tmp_path / "in.parquet")
-    files, plain = (tmp_path / "in.parquet", tmp_path / "out.parquet"), Perturber(mechanism)
+    files = (tmp_path / "in.parquet", tmp_path / "out.parquet")
     with pytest.raises(InvalidInputError, match="fare looks like what determines a length"):
-        perturb_file(plain, *files, treatment=KEPT)
-    perturb_file(plain, *files, treatment=Treatment({"user": "drop", "fare": 2}))
+        perturb_file(Perturber(mechanism, treatment=KEPT), *files)
+    perturb_file(Perturber(mechanism, treatment=Treatment({"user": "drop", "fare": 2})), *files)
     result = gpd.read_parquet(files[1])
     assert list(result.columns) == ["code", "fare", "geometry"]
     assert result["fare"].tolist() == [0.0, 0.0, 2.0, 4.0, 4.0]

@@ -11,10 +11,10 @@ from typer.testing import CliRunner, Result
 
 import panda_mdp as pm
 from panda_mdp.cli import app
-from panda_mdp.errors import InvalidInputError, SnapError
+from panda_mdp.errors import FileFormatError, InvalidInputError, SnapError
+from panda_mdp.frames.columns import Treatment, classify, narwhals_of
 from panda_mdp.frames.files import perturb_file
 from panda_mdp.frames.perturb import Perturber
-from panda_mdp.frames.recipe import Treatment, classify
 
 ENDS = (("pickup_latitude", "pickup_longitude"), ("dropoff_latitude", "dropoff_longitude"))
 TRIPS = pd.DataFrame(
@@ -57,14 +57,42 @@ def test_every_place_of_a_row_is_reported_and_counted(mechanism) -> None:
     assert "12 per km in all" in str(summary) and "8 per km in a period" in str(summary)
 
 
+def looks(*, places: tuple[tuple[str, str], ...] = (), **columns: object) -> str:
+    return classify(narwhals_of().from_native(pd.DataFrame(columns)), places)
+
+
 def test_what_looks_telling() -> None:
     names = ["medallion", "pickup_datetime", "colour", "fare_amount", "hack_license", "geometry"]
-    telling = [name for name in names if classify([name])]
+    telling = [name for name in names if looks(**{name: [1]})]
     assert telling == [name for name in names if name != "colour"]
-    assert classify(["dropoff_longitude", "tripDistance", "pickup_x", "n"]) == (
+    several = {name: [1] for name in ("dropoff_longitude", "tripDistance", "pickup_x", "n")}
+    assert looks(**several) == (
         "dropoff_longitude looks like coordinates; tripDistance looks like what determines a "
         "length; pickup_x looks like coordinates"
     )
+
+
+def test_what_is_told_by_what_a_column_holds() -> None:
+    """Names that say nothing: values that look like places, times, ids, or go with a length."""
+    rng = np.random.default_rng(0)
+    lat, lon, to_lat, to_lon = 0.1 * rng.random((4, 60)) + np.array([[41.9], [12.5]] * 2)
+    length = np.hypot(to_lat - lat, to_lon - lon)
+    pairs = (("a", "b"), ("c", "d"))
+    true = {"a": lat, "b": lon, "c": to_lat, "d": to_lon}
+    told = {
+        "e": 5e5 + 8e4 * lon,  # metres of a grid
+        "f": [f"POINT ({x:.5f} {y:.5f})" for x, y in zip(lon, lat, strict=True)],
+        "g": 1.7e9 + rng.integers(0, 10**6, 60) // 3600,
+        "h": ["08:15", "23:10"] * 30,
+        "i": 3 + 200 * length + rng.random(60),
+        "j": [f"{k:x}" for k in range(60)],
+    }
+    dull = {"k": ["red", "blue"] * 30, "l": rng.integers(1, 5, 60), "m": rng.random(60)}
+    assert looks(places=pairs, **true, **told, **dull) == (
+        "e looks like coordinates; f looks like coordinates; g looks like a time; h looks like a "
+        "time; i looks like what determines a length; j looks like an id"
+    )
+    assert looks(**dull) == ""
 
 
 def call(tmp_path: Path, mechanism: pm.Mechanism, *given: str) -> Result:
@@ -103,6 +131,20 @@ def test_a_recipe_makes_file_and_statement(mechanism, tmp_path) -> None:
     text = page.read_text()
     assert f"at most epsilon {6 * mechanism.epsilon:g} per km over the whole file" in text
     assert "| fare_amount | 5 |" in text and "What is not covered" in text
+    assert "guesses the right one" in text and "counts of the 8 reports" in text
+    assert "HIDES NOTHING" not in text
+
+
+def test_a_table_that_hides_nothing_is_said_loudly(domain, tmp_path) -> None:
+    every = np.arange(domain.size)
+    bare = pm.exponential(pm.Problem(domain, every, domain.distances(), epsilon=30.0))
+    page, recipe = tmp_path / "page.md", str(tmp_path / "recipe.toml")
+    result = call(tmp_path, bare, "--recipe", recipe, "--statement", str(page))
+    assert result.exit_code == 0 and "HIDES NOTHING" in result.output
+    assert "HIDES NOTHING" in page.read_text()
+    for command in ("info", "explain"):
+        shown = CliRunner().invoke(app, [command, str(tmp_path / "table.pmdp")])
+        assert "HIDES NOTHING" in shown.output
 
 
 @pytest.mark.parametrize(
@@ -111,20 +153,17 @@ def test_a_recipe_makes_file_and_statement(mechanism, tmp_path) -> None:
         ({"colour": "hide"}, "'hide'; choose keep"),
         ({"colour": -1}, "-1; choose keep"),
         ({"color": "drop"}, "no column 'color'"),
-        ({"colour": 5}, "cannot be coarsened to 5"),
+        ({"colour": 5}, "one that is to be of numbers is not"),
+        ({"colour": "day"}, "cannot be coarsened to 'day'"),
     ],
 )
 def test_ways_that_do_not_fit_are_refused(ways, said, mechanism, tmp_path) -> None:
     rest = dict.fromkeys(("medallion", "pickup_datetime", "fare_amount"), "drop")
     TRIPS.to_csv(tmp_path / "trips.csv", index=False)
-    perturber = Perturber(mechanism, pm.Columns(places=ENDS))
-    with pytest.raises(InvalidInputError, match=said):
-        perturb_file(
-            perturber,
-            tmp_path / "trips.csv",
-            tmp_path / "out.csv",
-            treatment=Treatment({**rest, **ways}),
-        )
+    with pytest.raises((InvalidInputError, FileFormatError), match=said):
+        treatment = Treatment({**rest, **ways})
+        perturber = Perturber(mechanism, pm.Columns(places=ENDS), treatment=treatment)
+        perturb_file(perturber, tmp_path / "trips.csv", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
 

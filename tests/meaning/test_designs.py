@@ -10,9 +10,9 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.base.deadline import within
-from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import InvalidInputError, MethodError, TimeLimitError
 from panda_mdp.meaning.designs import information, least_variance, reweighted
+from panda_mdp.meaning.estimate import estimate_counts
 
 SIDE = 3
 XY = np.stack(np.meshgrid(np.arange(SIDE), np.arange(SIDE)), axis=-1).reshape(-1, 2) * 0.4
@@ -50,7 +50,6 @@ def test_where_all_are_equally_far_it_finds_subset_selection() -> None:
     response = variance(subset_selection(count, 1, epsilon), np.eye(count))
     table = least_variance(domain, list(range(count)), epsilon)
     found = table.details["variance"]
-    assert table.details["bound"] <= best * (1 + 1e-9)
     assert best * (1 - 1e-6) <= found <= 1.04 * best < 0.85 * response
 
 
@@ -59,7 +58,7 @@ def test_its_variance_is_that_of_unbiased_weights_and_far_below_others(made: pm.
     zones = np.eye(4)[ZONES]
     found = variance(np.array(table.matrix), zones)
     assert found == pytest.approx(table.details["variance"], rel=1e-6)
-    assert table.details["bound"] <= found and table.audit.holds
+    assert table.audit.holds
     problem = pm.Problem(GRID, np.arange(GRID.size), GRID.distances(), 3.0)
     for other in (pm.exponential(problem), pm.tight_constraints(problem), pm.optimal(problem)):
         assert found < 0.8 * variance(np.array(other.matrix) + 1e-12, zones)
@@ -70,14 +69,13 @@ def test_its_variance_is_that_of_unbiased_weights_and_far_below_others(made: pm.
 
 
 def test_estimates_read_it(made: pm.Mechanism) -> None:
-    table = made
+    """Limits of 95 % hold in 160 zones of 40 surveys but for what chance allows (11 in 10^3)."""
     truth = np.random.default_rng(0).dirichlet(np.full(GRID.size, 0.5))
-    counts = np.random.default_rng(1).multinomial(20_000, truth @ table.matrix)
-    from panda_mdp.meaning.estimate import estimate_counts
-
-    found = estimate_counts(counts, table, ZONES)
-    shares = truth @ np.eye(4)[ZONES]
-    assert ((found.low[0] <= shares) & (shares <= found.high[0])).all()
+    shares, rng = truth @ np.eye(4)[ZONES], np.random.default_rng(1)
+    surveys = [rng.multinomial(20_000, truth @ made.matrix) for _ in range(40)]
+    found = estimate_counts(surveys, made, ZONES, windows=range(40))
+    held = (found.low <= shares) & (shares <= found.high)
+    assert held.sum() >= 145
     assert (found.high - found.low).mean() < 0.1
 
 
@@ -95,61 +93,33 @@ def test_numbers_instead_of_zones_and_a_prior() -> None:
 
 def test_the_best_columns_may_be_fewer_than_the_records() -> None:
     sides = [k // 5 for k in range(SIDE**2)]
-    table = least_variance(GRID, sides, 3.0, gap=0.2)
+    table = least_variance(GRID, sides, 3.0)
     assert table.audit.holds
     # Nothing says less than the record itself, with which shares of two sides vary by 20/81 each.
-    assert 40 / 81 <= table.details["bound"] + 1e-12 <= table.details["variance"]
-    assert table.details["variance"] < 4
+    assert 40 / 81 <= table.details["variance"] < 4
 
 
-def test_little_time_leaves_a_table() -> None:
-    table = least_variance(GRID, ZONES, 3.0, time_limit=0.01)
-    assert table.audit.holds and table.details["stopped"].by_request
+def test_an_end_of_time_or_an_interrupt_leaves_the_best_so_far() -> None:
+    """And nothing where there is none yet."""
+    seen: list[float] = []
 
+    def stop(number: int, variance: float) -> None:
+        seen.append(variance)
+        raise KeyboardInterrupt
 
-def test_no_time_leaves_one_row_that_tells_nothing_and_says_so() -> None:
-    """Where time is over before there is anything; a solve in it ends by itself."""
-    clock = iter(range(10**9))
-    with within(0.5, lambda: float(next(clock))):
-        table = least_variance(GRID, ZONES, 3.0)
-    assert table.audit.holds and len(np.unique(np.array(table.matrix), axis=0)) == 1
-    assert math.isinf(table.details["variance"]) and table.details["stopped"].by_request
-    assert "nothing can be estimated" in table.details["note"]
+    table = least_variance(GRID, ZONES, 3.0, progress=stop)
+    assert len(seen) == 1 and table.audit.holds
+    assert table.details["variance"] == pytest.approx(seen[0], rel=1e-2)
+    whole = least_variance(GRID, ZONES, 3.0, progress=lambda _, variance: seen.append(variance))
+    assert len(seen) > 3 and whole.details["variance"] < seen[0]
+    with pytest.raises(TimeLimitError):
+        least_variance(GRID, ZONES, 3.0, time_limit=0.0)
 
 
 def test_shares_are_not_set_anew_when_time_is_over() -> None:
     columns, shares = np.eye(3) * 3, np.full(3, 1 / 3)
     with within(-1.0), pytest.raises(TimeLimitError):
-        reweighted(columns, shares, np.eye(3), 0.01)
-
-
-def test_an_interrupt_ends_all_rounds_wherever_it_comes() -> None:
-    """Within a step too, whose own solve would end with what it has."""
-    line = pm.Domain.from_vectors(np.arange(4.0)[:, None])
-
-    def made(interrupted_at: int) -> tuple[pm.Mechanism | None, int]:
-        calls = itertools.count()
-        asked = 0
-
-        def clock() -> float:
-            nonlocal asked
-            asked = next(calls)
-            if asked == interrupted_at:
-                raise KeyboardInterrupt
-            return 0.0
-
-        with within(1.0, clock):
-            try:
-                return least_variance(line, [0, 0, 1, 1], 1.0, gap=0.3), asked
-            except KeyboardInterrupt:
-                return None, asked
-
-    whole, asked = made(-1)
-    assert whole is not None and asked > 20
-    ends = [made(k)[0] for k in range(1, asked, max(asked // 12, 1))]
-    tables = [end for end in ends if end is not None]
-    assert tables and {table.details["stopped"] for table in tables} == {Stopped.INTERRUPTED}
-    assert all(table.audit.holds for table in tables)
+        reweighted(columns, shares, np.eye(3))
 
 
 @pytest.mark.parametrize(

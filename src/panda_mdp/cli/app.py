@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,10 +35,14 @@ from panda_mdp.cli.signing import signing_app
 from panda_mdp.cli.solve import draw_map, prior, solve
 from panda_mdp.cli.verify import verify
 from panda_mdp.cli.words import sanitise, words
+from panda_mdp.errors import PandaError
 from panda_mdp.version import __version__
 
 if TYPE_CHECKING:
     from panda_mdp.survey.bench import MethodRun
+
+MOST_BYTES = 20_000_000
+"""Of a file that `info` reads whole."""
 
 app = typer.Typer(
     cls=Frame,
@@ -200,8 +205,13 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
 
 @app.command()
 def info(file: TableFile, json: Json = None) -> None:
-    """Show what a saved mechanism says about itself. Its sum is verified, nothing is audited."""
+    """Show what a saved mechanism says about itself. Its sum is verified, nothing is audited.
+
+    A file of up to 20 MB is read for one thing more: whether it hides anything.
+    """
     from panda_mdp.cli.printing import show, tell
+    from panda_mdp.meaning.attack import hides_nothing
+    from panda_mdp.panda.file import load
     from panda_mdp.table.decode import inspect, promise
 
     said = inspect(file).header
@@ -211,4 +221,8 @@ def info(file: TableFile, json: Json = None) -> None:
     if "bound_pairs" in shapes or "bound_prices" in shapes:
         rows.append(("bound", "what its multipliers prove, which `verify` computes"))
     rows += ((name, " x ".join(map(str, shape))) for name, shape in shapes.items())
-    show(str(file), [*rows, *tell(NOTED, **notes)], json, said)
+    rows += tell(NOTED, **notes)
+    with suppress(PandaError):
+        if file.stat().st_size <= MOST_BYTES and (loud := hides_nothing(load(file))):
+            rows = [("WARNING", loud), *rows]
+    show(str(file), rows, json, said)

@@ -141,6 +141,7 @@ def perturb(
         table TABLE: A saved mechanism (.pmdp), or a map.
         displacement KM: With a map: how far reports lie from places on average.
     """
+    from panda_mdp.meaning.attack import hides_nothing
     from panda_mdp.panda.file import load
 
     rows, out = file.rows, file.out
@@ -156,13 +157,16 @@ def perturb(
     if displacement is not None:
         table = _table_of(table, out, displacement)
     mechanism = load(table, expected=promise.expected)
+    if loud := hides_nothing(mechanism):
+        progress_console().print(loud, style="bold red")
     if rows is None or out is None:
         _perturb_lines(mechanism, drawing.snap_limit, json)
         return
+    from panda_mdp.frames.columns import Treatment
     from panda_mdp.frames.files import perturb_file
     from panda_mdp.frames.key import DrawKey
     from panda_mdp.frames.perturb import Columns, Perturber
-    from panda_mdp.frames.recipe import Treatment, read_recipe
+    from panda_mdp.frames.recipe import read_recipe
     from panda_mdp.frames.recipe import statement as write_statement
 
     written = {} if file.recipe is None else read_recipe(file.recipe)
@@ -176,19 +180,15 @@ def perturb(
         outside=written.get("outside", drawing.outside),
         key=None if drawing.key is None else DrawKey.load(drawing.key),
         budget=written.get("budget") if drawing.budget is None else drawing.budget,
+        treatment=Treatment(ways),
     )
-    treatment = Treatment(ways)
     with progress_console().status("drawing") as status:
         summary = perturb_file(
-            perturber,
-            rows,
-            out,
-            progress=lambda n: status.update(f"drawing: {n:,} rows"),
-            treatment=treatment,
+            perturber, rows, out, progress=lambda n: status.update(f"drawing: {n:,} rows")
         )
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
     if file.statement is not None:
-        page = write_statement(summary, columns.drawn, treatment, table.name)
+        page = write_statement(summary, perturber, mechanism, table.name)
         write_whole(file.statement, page)
 
 

@@ -275,6 +275,8 @@ DOMINATES = (
 
 def meaning(mechanism: Any) -> list[tuple[str, str]]:
     """What a table promises and costs, in words."""
+    from panda_mdp.meaning.attack import hides_nothing
+
     problem = mechanism.problem
     rows, bound = [], mechanism.bound
     if bound is not None and "dominates" not in mechanism.details:
@@ -287,7 +289,8 @@ def meaning(mechanism: Any) -> list[tuple[str, str]]:
         factor = math.exp(min(problem.epsilon * distance, 700))
         said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
         rows.append((f"{distance:g} km apart", f"odds change by at most a factor of {said}"))
-    return [*rows, ("prior", problem.prior_source)]
+    loud = hides_nothing(mechanism)
+    return [*([("WARNING", loud)] if loud else []), *rows, ("prior", problem.prior_source)]
 
 
 def _optimised(details: Any, problem: Any) -> str:

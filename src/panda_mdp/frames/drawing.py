@@ -11,7 +11,6 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +46,8 @@ class Sampler:
     thresholds: Thresholds
     """Cumulative weights; rows end at 2^62."""
     domain: Domain
-    outputs: Outputs
+    reported: Facts
+    """The columns of reports."""
     guarantee: Guarantee
     table: bytes
     """The identity of the table, which keys are derived for."""
@@ -70,7 +70,7 @@ class Sampler:
         return cls(
             Thresholds.of(mechanism.weights),
             mechanism.problem.domain,
-            mechanism.problem.reports,
+            reported_columns(mechanism.problem.domain, mechanism.problem.reports),
             mechanism.guarantee,
             bytes.fromhex(mechanism.identity),
             mechanism.mesh if isinstance(mechanism, Mechanism) else None,
@@ -78,8 +78,8 @@ class Sampler:
         )
 
     def __repr__(self) -> str:
-        size, epsilon = self.domain.size, self.guarantee.epsilon
-        return f"Sampler({size} records, {len(self.outputs)} outputs, epsilon {epsilon:g})"
+        outputs, epsilon = len(self.thresholds.floor), self.guarantee.epsilon
+        return f"Sampler({self.domain.size} records, {outputs} outputs, epsilon {epsilon:g})"
 
     def snapped(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
         """Records of places: the nearest, or a random corner of the triangle over a mesh."""
@@ -130,22 +130,6 @@ class Sampler:
         rows[covered] = self.phases.draw_rows(records[covered], bits)
         return rows
 
-    @cached_property
-    def reported(self) -> Facts:
-        """The columns of reports, with what they say of each output: names, places or indices.
-
-        Outputs that are records are called as the domain calls them.
-        """
-        domain, chosen = self.domain, self.outputs.records
-        names, lat, lon = self.outputs.names, self.outputs.lat, self.outputs.lon
-        if chosen is not None and domain.labels is not None:
-            names = tuple(domain.labels[k] for k in chosen.tolist())
-        if chosen is not None and domain.geographic:
-            lat, lon = domain.lat[chosen], domain.lon[chosen]
-        told = {"reported": names, "reported_lat": lat, "reported_lon": lon}
-        made = {name: values for name, values in told.items() if values is not None}
-        return made or {"reported": self.outputs.codes}
-
     def reports(self, drawn: IntArray) -> Facts:
         """The columns of what was drawn; NaN or None where nothing was."""
         some = drawn >= 0
@@ -158,6 +142,21 @@ class Sampler:
             else:
                 made[name] = np.where(some, values[drawn].astype(np.float64), np.nan)
         return made
+
+
+def reported_columns(domain: Domain, outputs: Outputs) -> Facts:
+    """The columns of reports, with what they say of each output: names, places or indices.
+
+    Outputs that are records are called as the domain calls them.
+    """
+    chosen, names, lat, lon = outputs.records, outputs.names, outputs.lat, outputs.lon
+    if chosen is not None and domain.labels is not None:
+        names = tuple(domain.labels[k] for k in chosen.tolist())
+    if chosen is not None and domain.geographic:
+        lat, lon = domain.lat[chosen], domain.lon[chosen]
+    told = {"reported": names, "reported_lat": lat, "reported_lon": lon}
+    made = {name: values for name, values in told.items() if values is not None}
+    return made or {"reported": outputs.codes}
 
 
 @dataclass

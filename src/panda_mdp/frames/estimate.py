@@ -6,17 +6,20 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
+from scipy.spatial import KDTree
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import InvalidInputError
+from panda_mdp.frames.columns import narwhals_of, need_columns, numbers
+from panda_mdp.frames.drawing import reported_columns
 from panda_mdp.frames.files import read_columns
-from panda_mdp.frames.perturb import Perturber, narwhals_of, need_columns, numbers
+from panda_mdp.frames.perturb import Perturber
 from panda_mdp.meaning.estimate import (
     Estimate,
     Flows,
@@ -39,7 +42,21 @@ STEPS = 400
 """Of a measure that is released."""
 Columns = str | tuple[str, str]
 """A column of labels or indices, or two of degrees."""
-Batch = tuple[list[IntArray], tuple[IntArray, list[Label]], int]
+ROWS = "\0rows"
+"""The column of how many rows a row stands for, where somebody else has counted."""
+
+
+class Batch(NamedTuple):
+    """Rows that have all their outputs, or records."""
+
+    drawn: list[IntArray]
+    window: IntArray
+    names: list[Label]
+    """Of the windows."""
+    rows: FloatArray
+    """How many each stands for."""
+    given: float
+    """All rows, those without an output included."""
 
 
 def estimate(
@@ -52,12 +69,13 @@ def estimate(
 ) -> Estimate:
     """Shares of people per zone from reports that were drawn from a release, with 95 % limits.
 
-    `reports` is a frame (pandas, Polars, PyArrow), a file that `perturb` writes, which is read
-    batch by batch, or outputs as `release.sample` gives them. `columns` names the reports: latitude
-    and longitude, or a column of labels or indices; by default those that `perturb` makes. `zones`
-    says which records lie in which zone: a mapping of names to records, the zone of each record, or
-    `load_places` of outlines; without it, single records, or cells of near ones. `by` is a column,
-    such as an hour, whose values are estimated each for itself. Rows without a report are left out.
+    `reports` is a frame (pandas, Polars, PyArrow; of Spark, which counts), a file that `perturb`
+    writes, which is read batch by batch, or outputs as `release.sample` gives them. `columns` names
+    the reports: latitude and longitude, or a column of labels or indices; by default those that
+    `perturb` makes. `zones` says which records lie in which zone: a mapping of names to records,
+    the zone of each record, or `load_places` of outlines; without it, single records, or cells of
+    near ones. `by` is a column, such as an hour, whose values are estimated each for itself. Rows
+    without a report are left out.
 
     The limits hold whatever the truth is, as long as reports are independent draws: a person's rows
     that repeat a draw (a key) tell nothing new, so leave repeats out first.
@@ -69,12 +87,12 @@ def estimate(
 def _tally(batches: Iterator[Batch], size: int) -> dict[Label, FloatArray]:
     """Counts of outputs, or of records, in each window."""
     tally: dict[Label, FloatArray] = {}
-    for drawn, (window, names), _ in batches:
+    for drawn, window, names, rows, _ in batches:
         if len(names) + len(tally) > MOST_WINDOWS:
             raise InvalidInputError(
                 f"by= names a column of over {MOST_WINDOWS // 2:,} values; it is for hours or days"
             )
-        flat = np.bincount(window * size + drawn[0], minlength=len(names) * size) * 1.0
+        flat = np.bincount(window * size + drawn[0], rows, len(names) * size)
         for name, seen in zip(names, flat.reshape(-1, size), strict=True):
             if seen.any():
                 tally[name] = tally.get(name, np.zeros(size)) + seen
@@ -99,9 +117,9 @@ def estimate_flows(
 
 def _pairs(batches: Iterator[Batch], size: int) -> Any:
     counts = scipy.sparse.csr_array((size, size))
-    for drawn, *_ in batches:
-        ones = np.ones(len(drawn[0]))
-        counts = counts + scipy.sparse.coo_array((ones, (drawn[0], drawn[1])), (size, size)).tocsr()
+    for batch in batches:
+        start, end = batch.drawn
+        counts = counts + scipy.sparse.coo_array((batch.rows, (start, end)), (size, size)).tocsr()
     return counts
 
 
@@ -114,7 +132,7 @@ class Quality:
     """The true shares, of the shape of `found.share`; they are people's own."""
     counted: float
     """Rows that the true shares are made of."""
-    given: int
+    given: float
     """All rows of the data, near a record or not: as many whatever a row says."""
 
     def rows(self) -> Iterator[Facts]:
@@ -198,12 +216,12 @@ def quality(
             f"{len(true)} true and {len(reported)} reported places; name one of both, or two of "
             "both without windows"
         )
-    given = 0
+    given = 0.0
 
     def counted() -> Iterator[Batch]:
         nonlocal given
         for batch in _batches(before, release, list(true), by, limit):
-            given += batch[2]
+            given += batch.given
             yield batch
 
     batches = counted()
@@ -234,43 +252,55 @@ def _batches(
     With a `limit` the columns are of true places, and their records are given instead.
     """
     narwhals = narwhals_of()
-    if isinstance(reports, str | os.PathLike):
-        path = Path(reports)
-        named = [name for pair in columns for name in _names(pair)]
-        frames = read_columns(path, [*named, *([] if by is None else [by])])
-    elif isinstance(reports, list | tuple | np.ndarray):
-        drawn = _columns_of(release, np.asarray(reports))
-        told = drawn[drawn >= 0]
-        yield [told], (np.zeros(len(told), np.int64), ["all"]), len(drawn)
+    if isinstance(reports, list | tuple | np.ndarray):
+        every = _columns_of(release, np.asarray(reports))
+        drawn = every[every >= 0]
+        yield Batch([drawn], np.zeros_like(drawn), ["all"], np.ones(len(drawn)), len(every))
         return
-    else:
-        frames = iter([reports])
+    named = [name for pair in columns for name in _names(pair)]
+    named += [] if by is None else [by]
+    frames = iter([reports])
+    if isinstance(reports, str | os.PathLike):
+        frames = read_columns(Path(reports), named)
+    elif type(reports).__module__.startswith("pyspark"):
+        told = [name for name in (*PLACE, "reported") if name in reports.columns]
+        frames = iter([_counted(reports, [*named, *(told if None in columns else [])])])
     for native in frames:
         try:
             frame = narwhals.from_native(native, eager_only=True)
         except TypeError as error:
             raise InvalidInputError(
-                f"{type(native).__name__} is no frame of pandas, Polars or PyArrow; collect it "
-                "first, or count outputs yourself: meaning.estimate.estimate_counts"
+                f"{type(native).__name__} is no frame of pandas, Polars, PyArrow or Spark; collect "
+                "it first, or count outputs yourself: meaning.estimate.estimate_counts"
             ) from error
+        need_columns(frame, named)
         if limit is None:
             found = [_outputs(frame, release, pair) for pair in columns]
         else:
-            need_columns(frame, [name for pair in columns for name in _names(pair)])
             source: Any = release
             perturber = Perturber(source, limit=limit)
             found = [perturber.records(frame, _names(pair)) for pair in columns]
             found = [np.where(part < release.problem.domain.size, part, -1) for part in found]
         kept = np.logical_and.reduce([part >= 0 for part in found])
-        window = np.zeros(len(kept), dtype=np.int64)
-        names: list[Label] = ["all"]
-        if by is not None:
-            need_columns(frame, [by])
-            given = frame[by].to_list()
-            names = sorted(set(given), key=str)
-            place = {name: k for k, name in enumerate(names)}
-            window = np.array([place[value] for value in given], dtype=np.int64)
-        yield [part[kept] for part in found], (window[kept], names), len(kept)
+        given = ["all"] * len(kept) if by is None else frame[by].to_list()
+        names = sorted(set(given), key=str)
+        place = {name: k for k, name in enumerate(names)}
+        window = np.array([place[value] for value in given], dtype=np.int64)[kept]
+        rows = frame[ROWS].to_numpy() if ROWS in frame.columns else np.ones(len(kept))
+        yield Batch([part[kept] for part in found], window, names, rows[kept], float(rows.sum()))
+
+
+def _counted(frame: Any, names: list[str]) -> Any:
+    """How often a Spark frame has each combination of some columns: Spark counts, and what comes
+    back is as long as there are combinations."""
+    import pyarrow
+
+    need_columns(frame, names)
+    columns = list(dict.fromkeys(names))
+    counted = frame.groupBy(*columns).count().collect()
+    return pyarrow.table(
+        {name: [row[k] for row in counted] for k, name in enumerate([*columns, ROWS])}
+    )
 
 
 def _names(columns: Columns | None) -> tuple[str, ...]:
@@ -281,25 +311,24 @@ def _names(columns: Columns | None) -> tuple[str, ...]:
 
 def _outputs(frame: Any, release: Release, columns: Columns | None) -> IntArray:
     """The output of every row, -1 where there is none; what no output is, is refused."""
+    told = reported_columns(release.problem.domain, release.problem.reports)
     if columns is None:
         columns = PLACE if set(PLACE) <= set(frame.columns) else "reported"
-    need_columns(frame, _names(columns))
+        need_columns(frame, _names(columns))
     if isinstance(columns, str):
-        series = frame[columns]
-        labels = release.problem.domain.labels or release.problem.reports.names
-        if labels is None or series.dtype.is_numeric():
-            return _columns_of(release, numbers(series, columns))
-        return _columns_of(release, np.array(series.to_list(), dtype=object))
+        series, names = frame[columns], told.get("reported", ())
+        if any(isinstance(name, str) for name in names):
+            return _columns_of(release, np.array(series.to_list(), dtype=object))
+        return _columns_of(release, numbers(series, columns))
+    if not set(PLACE) <= set(told):
+        raise InvalidInputError("this table reports no places; name the column of its reports")
     lat, lon = (numbers(frame[name], name) for name in columns)
-    places = _output_places(release)
     present = np.isfinite(lat) & np.isfinite(lon)
-    from scipy.spatial import KDTree
-
-    distance, nearest = KDTree(places).query(np.stack([lat[present], lon[present]], axis=1))
-    far = np.asarray(distance)
-    if len(far) and far.max() > SAME_DEGREES:
+    tree = KDTree(np.stack([told[name] for name in PLACE], axis=1))
+    distance, nearest = tree.query(np.stack([lat[present], lon[present]], axis=1))
+    if far := int((np.asarray(distance) > SAME_DEGREES).sum()):
         raise InvalidInputError(
-            f"{int((far > SAME_DEGREES).sum()):,} of {len(far):,} rows are at places that this "
+            f"{far:,} of {present.sum():,} rows are at places that this "
             "table does not report; are they reports, and of this table?"
         )
     drawn = np.full(len(lat), -1, dtype=np.int64)
@@ -307,25 +336,11 @@ def _outputs(frame: Any, release: Release, columns: Columns | None) -> IntArray:
     return drawn
 
 
-def _output_places(release: Release) -> FloatArray:
-    outputs, domain = release.problem.reports, release.problem.domain
-    if outputs.records is not None and domain.geographic:
-        return np.stack([domain.lat[outputs.records], domain.lon[outputs.records]], axis=1)
-    if outputs.lat is None or outputs.lon is None:
-        raise InvalidInputError("this table reports no places; name the column of its reports")
-    return np.stack([outputs.lat, outputs.lon], axis=1)
-
-
 def _columns_of(release: Release, reported: npt.NDArray[Any]) -> IntArray:
     """Columns of outputs that are given as `sample` reports them, or by the records' labels."""
-    outputs, domain = release.problem.reports, release.problem.domain
-    place: dict[Any, int] = {}
-    if outputs.records is not None and domain.labels is not None:
-        place |= {domain.labels[k]: y for y, k in enumerate(outputs.records.tolist())}
-    if outputs.names is not None and outputs.records is None:
-        place |= {name: y for y, name in enumerate(outputs.names)}
-    if not place:
-        place = {code: y for y, code in enumerate(outputs.codes.tolist())}
+    outputs = release.problem.reports
+    known = reported_columns(release.problem.domain, outputs).get("reported", outputs.codes)
+    place = {name: y for y, name in enumerate(np.asarray(known, dtype=object).tolist())}
     told = (
         np.isfinite(reported)
         if reported.dtype.kind in "iuf"
@@ -334,11 +349,11 @@ def _columns_of(release: Release, reported: npt.NDArray[Any]) -> IntArray:
     )
     values, which = np.unique(reported[told], return_inverse=True)
     try:
-        known = np.array([place[value] for value in values.tolist()], dtype=np.int64)
+        columns = np.array([place[value] for value in values.tolist()], dtype=np.int64)
     except KeyError:
         raise InvalidInputError(
             "some reports are no outputs of this table; are they reports, and of this table?"
         ) from None
     drawn = np.full(len(reported), -1, dtype=np.int64)
-    drawn[told] = known[which.reshape(-1)]
+    drawn[told] = columns[which.reshape(-1)]
     return drawn

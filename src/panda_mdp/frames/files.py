@@ -1,8 +1,9 @@
 """Files in, files out, batch by batch: CSV and TSV (gzip too), NDJSON, Parquet and GeoParquet.
 
 Columns that are not asked about are copied as they are; a file appears whole or not at all.
-Separators, decimal commas, encodings and quotes of text files come back as they came. The points of
-GeoParquet are GeoPandas' affair, which reads them all at once.
+Separators, decimal commas, encodings and quotes of text files come back as they came; a field that
+some lines of NDJSON lack is null there. The points of GeoParquet are GeoPandas' affair, which reads
+them all at once.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import io
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -25,9 +27,9 @@ from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.frames.columns import Treatment
 from panda_mdp.frames.drawing import FrameSummary
 from panda_mdp.frames.perturb import Perturber
-from panda_mdp.frames.recipe import UNTREATED, Treatment
 
 ROWS = 1 << 18
 """Rows of a batch: a few tens of MB."""
@@ -37,17 +39,12 @@ CSV, LINES, PARQUET = (
     (".ndjson", ".jsonl"),
     (".parquet", ".geoparquet"),
 )
-OBJECT = "\0"
-"""The column of a line's whole object."""
 SAMPLE = 1 << 16
 """Bytes that separators, quotes and the encoding are told from."""
 SEPARATORS = ",;\t|"
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 Progress = Callable[[int], None]
 """Called with the rows so far."""
-Format = tuple[Any, Callable[[Any], Any], Callable[[BinaryIO, Any], Any] | None]
-"""Batches of a file, what becomes of each once it is perturbed, and who writes them; None where
-they are bytes by then."""
 
 
 def perturb_file(
@@ -58,11 +55,11 @@ def perturb_file(
     summary: FrameSummary | None = None,
     progress: Progress = lambda rows: None,
     rows: int = ROWS,
-    treatment: Treatment = UNTREATED,
 ) -> FrameSummary:
     """Perturb a file into another of the same format, in the memory of a few batches of `rows`.
 
-    The `treatment` must speak of every other column that looks telling, or nothing is written.
+    The perturber's treatment must speak of every other column that looks telling, or nothing is
+    written.
     """
     kind = _kind(source)
     if _kind(target) is not kind:
@@ -73,55 +70,34 @@ def perturb_file(
         raise InvalidInputError(f"{target.name} would overwrite the file that it is read from")
     pyarrow = need("pyarrow", "perturbing files", "frames")
     tally = summary if summary is not None else FrameSummary()
-    run = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[kind]
+    perturber = copy(perturber)
+    perturber.treatment = perturber.treatment or Treatment()
     try:
         with atomic_file(target) as raw:
             if kind is PARQUET and _is_of_points(perturber, source):
                 geopandas = need("geopandas", "perturbing GeoParquet", "geo")
-                frame = geopandas.read_parquet(source)
-                treatment.check(list(frame.columns), [frame.geometry.name])
-                made = perturber.frame(frame, tally)
-                others = [name for name in made.columns if name in treatment.columns]
-                table = pyarrow.Table.from_pandas(made[others], preserve_index=False)
-                coarse = treatment.apply(table).to_pandas().set_index(made.index)
-                gone = [name for name in others if name not in coarse]
-                made.drop(columns=gone).assign(**coarse).to_parquet(raw)
+                perturber.frame(geopandas.read_parquet(source), tally).to_parquet(raw)
                 return tally
-            if kind is not LINES:
-                treatment.check(_names_of(source), perturber.columns.true)
-            batches, finish, writer_of = run(perturber, source, rows, treatment)
-            stream_of = _stream(perturber, batches, tally, progress)
-            made = map(finish, _treated(stream_of, treatment))
-            if writer_of is None:
+            batches = _batches(source, rows, perturber.numeric)
+            made = _stream(perturber, batches, tally, progress)
+            if kind is not PARQUET:
+                write = TextForm.of(source).write if kind is CSV else _write_lines
                 with _zipped(target, raw) as stream:
-                    stream.writelines(made)
+                    stream.writelines(write(batch, header=k == 0) for k, batch in enumerate(made))
             elif (first := next(made, None)) is not None:
-                with writer_of(raw, first.schema) as writer:
+                from pyarrow import parquet
+
+                with parquet.ParquetWriter(raw, first.schema) as writer:
                     for batch in chain([first], made):
                         writer.write(batch)
             tally.refuse_none()
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError):
         # Arrow's messages show the value that it could not read.
         raise FileFormatError(
-            f"{source.name} is damaged or its columns change their type"
+            f"{source.name} is damaged, its columns change their type, or one that is to be of "
+            "numbers is not"
         ) from None
     return tally
-
-
-def _names_of(source: Path) -> list[str]:
-    if _kind(source) is CSV:
-        return TextForm.of(source).names
-    from pyarrow import parquet
-
-    return list(parquet.read_schema(source).names)
-
-
-def _treated(batches: Iterator[Any], treatment: Treatment) -> Iterator[Any]:
-    import pyarrow
-
-    for batch in batches:
-        treated = treatment.apply(pyarrow.Table.from_batches([batch]))
-        yield from treated.combine_chunks().to_batches()
 
 
 def _zipped(target: Path, raw: BinaryIO) -> AbstractContextManager[Any]:
@@ -137,6 +113,28 @@ def _kind(path: Path) -> tuple[str, ...]:
             return suffixes
     known = ", ".join((*CSV, *LINES, *PARQUET))
     raise FileFormatError(f"{path.name} has an unknown suffix; known: {known}")
+
+
+def _batches(source: Path, rows: int, numeric: list[str]) -> Iterator[Any]:
+    """Arrow batches of a file; in text files the named columns are numbers, all others text."""
+    kind = _kind(source)
+    if kind is CSV:
+        return iter(TextForm.of(source).batches(source, rows, numeric))
+    if kind is LINES:
+        return _objects(source, rows // 4)
+    from pyarrow import parquet
+
+    # What is buffered ahead stays until the end: memory would grow with the file.
+    return iter(parquet.ParquetFile(source, pre_buffer=False).iter_batches(rows))
+
+
+def _is_of_points(perturber: Perturber, source: Path) -> bool:
+    """Whether places are GeoParquet's points, and not columns of degrees."""
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(source)
+    placed = set(perturber.columns.true) <= set(schema.names)
+    return b"geo" in (schema.metadata or {}) and not placed
 
 
 class TextForm(NamedTuple):
@@ -224,85 +222,32 @@ class TextForm(NamedTuple):
         return out.getvalue().encode("utf-16-le" if self.encoding == "utf-16" else self.encoding)
 
 
-def _csv(perturber: Perturber, source: Path, rows: int, _: Treatment) -> Format:
-    form, written = TextForm.of(source), [0]
-    numeric = [] if perturber.columns.record is not None else perturber.columns.true
-    if perturber.columns.record is not None and perturber.sampler.domain.labels is None:
-        numeric = perturber.columns.true
-
-    def finish(batch: Any) -> bytes:
-        written[0] += 1
-        return form.write(batch, header=written[0] == 1)
-
-    return form.batches(source, rows, numeric), finish, None
+def _write_lines(batch: Any, *, header: bool) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist()).encode()
 
 
-def _parquet(perturber: Perturber, source: Path, rows: int, _: Treatment) -> Format:
-    from pyarrow import parquet
-
-    # What is buffered ahead stays until the end: memory would grow with the file.
-    file = parquet.ParquetFile(source, pre_buffer=False)
-    return file.iter_batches(rows), _same, parquet.ParquetWriter
-
-
-def _is_of_points(perturber: Perturber, source: Path) -> bool:
-    """Whether places are GeoParquet's points, and not columns of degrees."""
-    from pyarrow import parquet
-
-    schema = parquet.read_schema(source)
-    placed = set(perturber.columns.true) <= set(schema.names)
-    return b"geo" in (schema.metadata or {}) and not placed
-
-
-def _lines(perturber: Perturber, source: Path, rows: int, treatment: Treatment) -> Format:
-    """Objects, one per line; only the columns that are asked for become a table beside them."""
+def _objects(source: Path, rows: int) -> Iterator[Any]:
+    """The objects of a file of lines as batches with all names that any of them has."""
     import pyarrow
 
-    columns, ways = perturber.columns, treatment.columns
-    gone = {*columns.dropped, *(name for name, way in ways.items() if way == "drop")}
+    def read() -> Iterator[list[Facts]]:
+        with source.open("rb") as raw:
+            while lines := list(islice(raw, rows)):
+                try:
+                    objects = [json.loads(line) for line in lines if line.strip()]
+                except ValueError:
+                    objects = [None]
+                if not all(isinstance(row, dict) for row in objects):
+                    raise FileFormatError(f"{source.name} holds a line that is no JSON object")
+                yield objects
 
-    def read() -> Iterator[Any]:
-        for objects in _objects(source, rows):
-            names = {name: None for row in objects for name in row}
-            treatment.check([*names, *ways], columns.true)
-            named = {n: [row.get(n) for row in objects] for n in {*columns.read, *ways} - {OBJECT}}
-            yield pyarrow.RecordBatch.from_pydict({**named, OBJECT: list(map(json.dumps, objects))})
-
-    def written(batch: Any) -> bytes:
-        lines = []
-        for drawn in batch.to_pylist():
-            row = json.loads(drawn[OBJECT])
-            row |= {
-                name: value
-                for name, value in drawn.items()
-                if name.startswith("reported") or (name in row and ways.get(name, "keep") != "keep")
-            }
-            kept = {name: value for name, value in row.items() if name not in gone}
-            lines.append(json.dumps(kept, ensure_ascii=False) + "\n")
-        return "".join(lines).encode()
-
-    return read(), written, None
-
-
-def _same(batch: Any) -> Any:
-    return batch
-
-
-def _objects(source: Path, rows: int) -> Iterator[list[Facts]]:
-    """The objects of a file of lines, some at a time."""
-    with source.open("rb") as raw:
-        while lines := list(islice(raw, rows // 4)):
-            try:
-                objects = [json.loads(line) for line in lines if line.strip()]
-            except ValueError:
-                objects = [None]
-            if not all(isinstance(row, dict) for row in objects):
-                raise FileFormatError(f"{source.name} holds a line that is no JSON object")
-            yield objects
+    names = dict.fromkeys(name for objects in read() for row in objects for name in row)
+    for objects in read():
+        yield pyarrow.RecordBatch.from_pydict({n: [row.get(n) for row in objects] for n in names})
 
 
 def _stream(
-    perturber: Perturber, batches: Any, summary: FrameSummary, progress: Progress
+    perturber: Perturber, batches: Iterable[Any], summary: FrameSummary, progress: Progress
 ) -> Iterator[Any]:
     """Perturbed batches in their order; several at a time where nobody's budget is counted."""
     if perturber.columns.person is not None:
@@ -330,21 +275,10 @@ def _one(perturber: Perturber, batch: Any) -> tuple[list[Any], FrameSummary]:
 def read_columns(source: Path, names: list[str], rows: int = ROWS) -> Iterator[Any]:
     """Arrow tables of a file's rows, batch by batch: some columns, and those of reports."""
     pyarrow = need("pyarrow", "reading files", "frames")
-    kind = _kind(source)
-    if kind is CSV:
-        form = TextForm.of(source)
-        placed = [name for name in form.names if "lat" in name or "lon" in name]
-        batches = form.batches(source, rows, [name for name in placed if _told(name, names)])
-    elif kind is PARQUET:
-        from pyarrow import parquet
-
-        batches = parquet.ParquetFile(source, pre_buffer=False).iter_batches(rows)
-    else:
-        batches = map(pyarrow.RecordBatch.from_pylist, _objects(source, rows))
-    for batch in batches:
-        kept = [name for name in batch.schema.names if _told(name, names)]
+    known = TextForm.of(source).names if _kind(source) is CSV else []
+    told = [name for name in known if name in names or name.startswith("reported")]
+    placed = [name for name in told if "lat" in name or "lon" in name]
+    for batch in _batches(source, rows, placed):
+        has = batch.schema.names
+        kept = [name for name in has if name in names or name.startswith("reported")]
         yield pyarrow.Table.from_batches([batch]).select(kept)
-
-
-def _told(name: str, names: list[str]) -> bool:
-    return name in names or name.startswith("reported")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.packages import need
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
+from panda_mdp.frames.columns import (
+    STEPS,
+    Treatment,
+    beginnings,
+    classify,
+    narwhals_of,
+    need_columns,
+    numbers,
+)
 from panda_mdp.frames.drawing import HELD, OUTSIDE, Drawer, FrameSummary, Sampler, people_of
 from panda_mdp.frames.key import DrawKey
-from panda_mdp.frames.recipe import classify
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.snapping import check_limit
 from panda_mdp.table.mechanism import Mechanism
@@ -23,7 +29,6 @@ Frame = TypeVar("Frame")
 Uncovered = Literal["refuse", "drop", "null"]
 """What becomes of rows that are not covered."""
 Period = Literal["hour", "day", "week", "month"]
-STEPS = {"hour": "h", "day": "D", "week": "W", "month": "M"}
 DEGREES = 4326
 ROUNDING = 1e-9
 
@@ -127,6 +132,8 @@ class Perturber:
     outside: Uncovered = "refuse"
     key: DrawKey | None = None
     budget: float | None = None
+    treatment: Treatment | None = None
+    """What becomes of the other columns; where None they stay, and the summary names some."""
     sampler: Sampler = field(init=False)
 
     def __post_init__(self, mechanism: Mechanism | PandaTable) -> None:
@@ -171,24 +178,40 @@ class Perturber:
         most = None if self.budget is None else int(self.budget / epsilon * (1 + ROUNDING))
         return Drawer(self.sampler, self.key, most, summary)
 
+    @property
+    def numeric(self) -> list[str]:
+        """The columns that are read as numbers."""
+        labelled = self.columns.record is not None and self.sampler.domain.labels is not None
+        treated = [] if self.treatment is None else self.treatment.rounded
+        return [*([] if labelled else self.columns.true), *treated]
+
     def frame(self, frame: Frame, summary: FrameSummary | None = None) -> Frame:
         """Perturb a frame of any known kind, by what it is."""
-        kind = f"{type(frame).__module__}.{type(frame).__name__}"
-        for package, name, perturb_kind in KINDS:
-            if package in kind and kind.endswith(name):
-                result: Frame = perturb_kind(self, frame, summary)
-                return result
+        narwhals, kind = narwhals_of(), f"{type(frame).__module__}.{type(frame).__name__}"
+        result: Any
+        if kind.startswith("pyspark"):
+            result = _spark(self, frame)
+            return result
         drawer = self.drawer(summary)
         try:
-            result = self.eager(frame, drawer)
+            if kind.startswith("geopandas"):
+                result = _points(self, frame, drawer)
+            elif isinstance(whole := narwhals.from_native(frame), narwhals.LazyFrame):
+                # Drawn here and once: what is computed at each look would be drawn at each look.
+                perturbed = self.eager(whole.collect().to_native(), drawer)
+                if kind.startswith("polars"):
+                    result = perturbed.lazy()
+                else:
+                    # Of the same connection: DuckDB finds the table by the name of the variable.
+                    result = whole.to_native().query("source", "SELECT * FROM perturbed")
+            else:
+                result = self.eager(frame, drawer)
         except TypeError as error:
             raise InvalidInputError(
                 f"{kind} is no frame that is known; give one of pandas, GeoPandas, Polars, "
                 "PyArrow, DuckDB or Spark, or columns by mechanism.sample(records)"
             ) from error
         drawer.summary.refuse_none()
-        names = narwhals_of().from_native(frame).columns
-        drawer.summary.beside = classify([n for n in names if n not in self.columns.true])
         return result
 
     def batches(self, batches: Any, summary: FrameSummary | None = None) -> Iterator[Any]:
@@ -204,6 +227,12 @@ class Perturber:
         """Perturb a frame that is in memory, by narwhals."""
         narwhals = narwhals_of()
         wrapped = narwhals.from_native(frame, eager_only=True)
+        need_columns(wrapped, self.columns.read)
+        places = self.columns.drawn
+        if self.treatment is not None:
+            self.treatment.check(wrapped, places)
+        else:
+            drawer.summary.beside = classify(wrapped, places)
         ends = self._draw(wrapped, drawer)
         drawn = np.min(ends, axis=0)
         if self.outside == "refuse" and (drawn == HELD).any():
@@ -238,12 +267,11 @@ class Perturber:
         result = wrapped.drop(self.columns.dropped).with_columns(*fresh)
         if self.outside == "drop" and (drawn < 0).any():
             result = result.filter((drawn >= 0).tolist())
-        return result.to_native()
+        return (result if self.treatment is None else self.treatment.apply(result)).to_native()
 
     def _draw(self, frame: Any, drawer: Drawer) -> list[IntArray]:
         """An output's column for every row, of each place that a row has."""
         columns = self.columns
-        need_columns(frame, columns.read)
         for index in range(len(columns.drawn)):
             for name in self.sampler.reported:
                 if (column := columns.reported(index, name)) in frame.columns:
@@ -253,7 +281,13 @@ class Perturber:
             step, period = "", None
             if columns.time is not None:
                 step = f"{columns.period} "
-                period = periods(frame[columns.time], columns.time, str(columns.period))
+                begun = beginnings(frame[columns.time], str(columns.period))
+                if begun is None or np.isnat(begun).any():
+                    raise InvalidInputError(
+                        f"the column {columns.time!r} has rows without a time (seconds, "
+                        "timestamps or ISO text)"
+                    )
+                period = begun.astype(np.int64)
             elif columns.period is not None:
                 period = frame[columns.period].to_arrow()
             people = people_of(frame[columns.person].to_arrow(), period, step)
@@ -285,62 +319,12 @@ class Perturber:
         return np.where(whole, values, OUTSIDE).astype(np.int64)
 
 
-def narwhals_of() -> Any:
-    """The package narwhals, or an error that says how to get it."""
-    return need("narwhals", "perturbing frames", "frames")
-
-
-def need_columns(frame: Any, names: Iterable[str]) -> None:
-    """Refuse a frame that lacks one."""
-    for name in names:
-        if name not in frame.columns:
-            raise InvalidInputError(
-                f"there is no column {name!r}; it has {', '.join(map(str, frame.columns))}"
-            )
-
-
-def numbers(series: Any, name: str) -> FloatArray:
-    """A column of numbers; missing ones as NaN. The error names no value."""
-    # Each engine has errors of its own, which show the value.
-    with suppress(Exception):
-        return np.ascontiguousarray(series.cast(narwhals_of().Float64).to_numpy(), np.float64)
-    raise InvalidInputError(
-        f"the column {name!r} is not of numbers; where it holds labels, make the table over a "
-        "domain that has them: domain.with_labels(...)"
-    )
-
-
-def periods(series: Any, name: str, step: str) -> Any:
-    """The number of the hour, day, week or month (UTC) of each time; weeks begin on Mondays.
-
-    Times are timestamps, dates, seconds, or texts of these: ISO with or without a zone.
-    """
-    import pyarrow
-
-    values, moments = series.to_arrow(), np.array(["NaT"], dtype="datetime64[us]")
-    kinds = (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC"), pyarrow.float64())
-    for kind in kinds[2 if series.dtype.is_numeric() else 0 :]:
-        # What Arrow says of a value that it cannot read shows the value.
-        with suppress(Exception):
-            found = np.asarray(values.cast(kind))
-            moments = (1e6 * found if found.dtype.kind == "f" else found).astype("datetime64[us]")
-            break
-    if np.isnat(moments).any():
-        raise InvalidInputError(
-            f"the column {name!r} has rows without a time (seconds, timestamps or ISO text)"
-        )
-    if step == "week":
-        # 1970 began on a Thursday.
-        return (moments.astype("datetime64[D]").astype(np.int64) + 3) // 7
-    return moments.astype(f"datetime64[{STEPS[step]}]").astype(np.int64)
-
-
-def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
+def _points(perturber: Perturber, frame: Any, drawer: Drawer) -> Any:
     """A GeoDataFrame's points become reported points, in its own reference system."""
     import geopandas
 
     if set(perturber.columns.true) <= set(frame.columns):
-        return perturber.eager(frame, perturber.drawer(summary))
+        return perturber.eager(frame, drawer)
     if frame.crs is None:
         raise InvalidInputError(
             "the frame names no reference system; frame.set_crs('EPSG:4326') says degrees"
@@ -356,7 +340,7 @@ def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> A
     placed = frame.drop(columns=frame.geometry.name).assign(
         **{lat: degrees.y.to_numpy(), lon: degrees.x.to_numpy()}
     )
-    result = perturber.eager(placed, perturber.drawer(summary))
+    result = perturber.eager(placed, drawer)
     reported = [result.pop(f"reported_{part}") for part in ("lon", "lat")]
     points = geopandas.GeoSeries.from_xy(*reported, crs=DEGREES)
     points = points.where(reported[0].notna(), None).to_crs(frame.crs)
@@ -367,32 +351,7 @@ def _points(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> A
     return geopandas.GeoDataFrame(result, geometry=frame.geometry.name)
 
 
-def _lazy(perturber: Perturber, frame: Any, summary: FrameSummary | None) -> Any:
-    """Drawn when the lazy frame is collected, anew each time unless there is a key."""
-    schema = perturber.eager(frame.limit(0).collect(), perturber.drawer()).schema
-
-    def draw(batch: Any) -> Any:
-        return perturber.eager(batch, perturber.drawer(summary)).cast(schema)
-
-    return frame.map_batches(
-        draw,
-        schema=schema,
-        # A filter or a limit that is moved below the draws would see, or change, true columns.
-        predicate_pushdown=False,
-        projection_pushdown=False,
-        slice_pushdown=False,
-    )
-
-
-def _relation(perturber: Perturber, relation: Any, summary: FrameSummary | None) -> Any:
-    """A relation of the same connection, over a table in memory."""
-    rows = getattr(relation, "to_arrow_table", relation.arrow)()
-    # DuckDB finds the table by the name of the variable.
-    perturbed = perturber.eager(rows, perturber.drawer(summary))  # noqa: F841
-    return relation.query("source", "SELECT * FROM perturbed")
-
-
-def _spark(perturber: Perturber, df: Any, summary: FrameSummary | None) -> Any:
+def _spark(perturber: Perturber, df: Any) -> Any:
     """The same draws on a cluster, whatever is retried, killed or run twice; nothing is counted.
 
     A task may run several times, and each run of an independent draw would be another report of the
@@ -401,9 +360,10 @@ def _spark(perturber: Perturber, df: Any, summary: FrameSummary | None) -> Any:
     budget, the rows of a person are brought together and sorted by time and place, so that the same
     rows are held back on every run.
     """
-    from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+    from pyspark.sql.types import StructField, StructType
 
-    columns, reported = perturber.columns, perturber.sampler.reported
+    columns = perturber.columns
     if perturber.key is None:
         raise InvalidInputError(
             "Spark may run a task twice; give key=... (pm.DrawKey), so that it draws once"
@@ -418,21 +378,8 @@ def _spark(perturber: Perturber, df: Any, summary: FrameSummary | None) -> Any:
     def draw(batches: Iterator[Any]) -> Iterator[Any]:
         yield from held.value.batches(batches)
 
-    kinds = {"i": LongType(), "f": DoubleType()}
-    told = [
-        StructField(name, kinds.get(np.asarray(values[:1]).dtype.kind, StringType()))
-        for name, values in reported.items()
-    ]
-    if columns.places:
-        raise InvalidInputError("places=... is for frames in memory and files; use it there")
-    kept = [field for field in df.schema.fields if field.name not in columns.dropped]
-    return df.mapInArrow(draw, StructType([*kept, *told]))
-
-
-KINDS = (
-    ("geopandas", "GeoDataFrame", _points),
-    ("pyspark", "DataFrame", _spark),
-    ("polars", "LazyFrame", _lazy),
-    ("duckdb", "DuckDBPyRelation", _relation),
-)
-"""Frames that are not simply in memory, by package and type."""
+    empty = to_arrow_schema(df.schema).empty_table()
+    kept = {field.name: field for field in df.schema.fields}
+    made = perturber.eager(empty, perturber.drawer()).schema
+    fields = [kept.get(f.name) or StructField(f.name, from_arrow_type(f.type)) for f in made]
+    return df.mapInArrow(draw, StructType(fields))

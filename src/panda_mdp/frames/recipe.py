@@ -1,111 +1,23 @@
-"""What becomes of the other columns of a table of trips, and a statement of what was done.
-
-A report hides a place; an exact time, an id or a fare beside it may give it away again. Columns
-that look like one of those are named, and a file is not written before each is kept, coarsened or
-dropped.
-"""
+"""Recipes for tables of trips, and a statement of what was done."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from panda_mdp.base.text import Facts, per
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.frames.drawing import FrameSummary
+from panda_mdp.frames.perturb import Perturber
+from panda_mdp.meaning.attack import hides_nothing
+from panda_mdp.meaning.explain import explain
+from panda_mdp.meaning.shuffled import ShuffledReports
+from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.guarantee import Guarantee
+from panda_mdp.table.mechanism import Mechanism
 
-KINDS = {
-    "coordinates": re.compile(
-        r"lat|lon|lng|coord|geo|h3|(\b|_)[xy]\d*(\b|_)|address|street|zip|post|location|tract|station"
-    ),
-    "a time": re.compile(r"time|date|hour|minute|stamp|\bat\b|_ts\b"),
-    "an id": re.compile(
-        r"id\b|_id|user|person|passenger_?name|medallion|licen[cs]e|plate|phone|mail"
-    ),
-    "what determines a length": re.compile(
-        r"fare|amount|price|toll|tip|dist|mile|km|durat|secs|speed"
-    ),
-}
-"""What a column looks like by its name, in lower case."""
-STEPS = ("hour", "day", "week", "month")
-WAYS = f"keep, drop, {', '.join(STEPS)} (of a time) or a number to round to"
-
-
-def classify(names: Sequence[str]) -> str:
-    """Columns that may give a place away, and what each looks like; empty where none does.
-
-    >>> classify(["pickup_datetime", "colour", "fare_amount"])
-    'pickup_datetime looks like a time; fare_amount looks like what determines a length'
-    """
-    found = []
-    for name in names:
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-        kind = next((kind for kind, look in KINDS.items() if look.search(words)), None)
-        if kind is not None:
-            found.append(f"{name} looks like {kind}")
-    return "; ".join(found)
-
-
-@dataclass(frozen=True)
-class Treatment:
-    """What becomes of the columns that are no places: `keep`, `drop`, a step, or a number."""
-
-    columns: Mapping[str, str | float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, way in self.columns.items():
-            number = isinstance(way, int | float) and not isinstance(way, bool) and way > 0
-            if not number and way not in ("keep", "drop", *STEPS):
-                raise InvalidInputError(f"column {name!r} is to be {way!r}; choose {WAYS}")
-
-    def check(self, names: Sequence[str], true: Sequence[str]) -> None:
-        """Refuse columns that look telling and are not spoken of, and words about none."""
-        missing = [name for name in self.columns if name not in names]
-        if missing:
-            raise InvalidInputError(f"there is no column {missing[0]!r}; it has {', '.join(names)}")
-        others = [name for name in names if name not in true and name not in self.columns]
-        if telling := classify(others):
-            raise InvalidInputError(
-                f"nothing is written before each is spoken of: {telling}. Say for each what "
-                f"becomes of it: --column NAME=WAY, or [columns] of a recipe; a way is {WAYS}"
-            )
-
-    def apply(self, frame: Any) -> Any:
-        """An Arrow table with the columns dropped or coarsened."""
-        import pyarrow
-        from pyarrow import compute
-
-        for name, way in self.columns.items():
-            place = frame.schema.get_field_index(name)
-            if place < 0 or way == "keep":
-                continue
-            column = frame.column(place)
-            if way == "drop":
-                frame = frame.remove_column(place)
-                continue
-            try:
-                if isinstance(way, str):
-                    moments = column.cast(pyarrow.timestamp("us"))
-                    floored = compute.floor_temporal(moments, unit=way)
-                    coarse = compute.strftime(floored, format="%Y-%m-%dT%H:%M")
-                else:
-                    numbers = column.cast(pyarrow.float64())
-                    coarse = compute.multiply(compute.round(compute.divide(numbers, way)), way)
-            except pyarrow.ArrowInvalid:
-                # Arrow's message shows the value.
-                raise InvalidInputError(
-                    f"column {name!r} cannot be coarsened to {way!r}: it holds other values"
-                ) from None
-            frame = frame.set_column(place, name, coarse)
-        return frame
-
-
-UNTREATED = Treatment()
-"""Every column stays: for rows where none looks telling."""
+MOST_ENTRIES = 10_000_000
+"""Of a table, beyond which the attacker's sums take too long for a statement."""
+SHUFFLED_DELTA = 1e-6
 
 
 def read_recipe(path: Path) -> Facts:
@@ -125,14 +37,16 @@ def read_recipe(path: Path) -> Facts:
 
 
 def statement(
-    summary: FrameSummary, places: Sequence[Sequence[str]], treatment: Treatment, table: str
+    summary: FrameSummary, perturber: Perturber, table: Mechanism | PandaTable, name: str
 ) -> str:
-    """One page for whoever is responsible: what was done, what it costs, what is not covered."""
+    """One page for whoever is responsible: what was done, what it costs, what an attacker gains,
+    what is not covered. It follows from the summary, the recipe and the table, and nothing else."""
     each: Guarantee = summary.guarantee
-    unit = each.unit
+    unit, columns = each.unit, perturber.columns
     told = "\n".join(f"- {line}" for line in summary.lines())
-    columns = "\n".join(f"| {name} | {way} |" for name, way in treatment.columns.items())
-    drawn = "\n".join(f"- {', '.join(pair)}" for pair in places)
+    treated = {} if perturber.treatment is None else perturber.treatment.columns
+    ways = "\n".join(f"| {column} | {way} |" for column, way in treated.items())
+    drawn = "\n".join(f"- {', '.join(pair)}" for pair in columns.drawn)
     whole = (
         f"A person spends at most epsilon {summary.spent_in_all:g} {per(unit)} over the whole file."
         if summary.totals
@@ -140,7 +54,7 @@ def statement(
     )
     return f"""# What was done to this file
 
-Places were replaced by random reports, drawn from the table `{table}` with the operating system's
+Places were replaced by random reports, drawn from the table `{name}` with the operating system's
 generator:
 
 {drawn}
@@ -151,11 +65,19 @@ d {unit} apart by a factor of at most e^({each.epsilon:g} d). {whole}
 
 {told}
 
+## What an attacker gains from one report
+
+{_gained(table)}
+
+## Where the order of the reports is lost
+
+{_shuffled(table, summary)}
+
 ## Other columns
 
 | column | what became of it |
 |---|---|
-{columns or "| (none was spoken of) | |"}
+{ways or "| (none was spoken of) | |"}
 
 ## What is not covered
 
@@ -164,3 +86,25 @@ d {unit} apart by a factor of at most e^({each.epsilon:g} d). {whole}
 - Reports of one person add up: the total above is what counts against somebody who links rows.
 - Rows that are missing because no record is near tell that their places lie outside the table.
 """
+
+
+def _gained(table: Mechanism | PandaTable) -> str:
+    if isinstance(table, PandaTable):
+        return "Anchors are not released; `panda-mdp attack` says what a server sees that has them."
+    if table.problem.size * table.problem.outputs_count > MOST_ENTRIES:
+        return f"The table is too large for exact sums here. {hides_nothing(table)}"
+    return explain(table).text.replace("\n\n", "\n").replace("\n", "  \n")
+
+
+def _shuffled(table: Mechanism | PandaTable, summary: FrameSummary) -> str:
+    """What a batch tells of which counts alone are handed on."""
+    try:
+        epsilon = ShuffledReports(table, summary.reported).epsilon(SHUFFLED_DELTA)
+    except InvalidInputError as error:
+        return f"No better than each report alone: {error}."
+    return (
+        f"Whoever hands on **counts of the {summary.reported:,} reports and nothing beside them**, "
+        f"one report of each person, gives (epsilon {epsilon:.3g}, delta {SHUFFLED_DELTA:g}) "
+        "between any two places. This file has rows with their other columns, and several may be "
+        "of one person: for it the lines above count, and for whoever counts sees each report too."
+    )

@@ -35,9 +35,31 @@ from panda_mdp.space.guesses import (
     guess_distances,
     held_sets,
 )
-from panda_mdp.table.mechanism import Table
+from panda_mdp.table.mechanism import Release, Table
 
 RADII_KM = (0.1, 0.2, 0.5, 1.0)
+BARE = 0.95
+"""How often the best guess is right, from which on a table hides nothing."""
+
+
+def hides_nothing(table: Release | Table) -> str:
+    """A loud sentence where the best guess of the record is nearly always right; else nothing.
+
+    >>> from panda_mdp import Domain, Problem, exponential
+    >>> domain = Domain.from_vectors([[0.0], [1.0]])
+    >>> hides_nothing(exponential(Problem(domain, [0, 1], domain.distances(), epsilon=40.0)))
+    'THIS TABLE HIDES NOTHING: who sees a report names the right record 100.0 % of the time.'
+    """
+    best = np.zeros(table.problem.outputs_count)
+    for record, weight in enumerate(table.problem.prior):
+        np.maximum(best, weight * table.row(record), out=best)
+    right = float(best.sum())
+    if right < BARE or table.problem.prior.max() >= BARE:
+        return ""
+    return (
+        "THIS TABLE HIDES NOTHING: who sees a report names the right record "
+        f"{100 * right:.1f} % of the time."
+    )
 
 
 @dataclass(frozen=True, eq=False)

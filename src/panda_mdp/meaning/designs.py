@@ -5,42 +5,32 @@ estimated without bias with a variance of a_g^T I^-1 a_g / n at best, a_g less i
 
     I(Z) = sum_y z_y z_y^T / p^T z_y
 
-what a report tells. Reporting from one of two tables, by a public chance, tells the mean of both,
-so over all tables V(I) = sum_g a_g^T I^-1 a_g is convex in what they tell. With B = A^T I^-1
-
-    V(I') >= 2 V(I) - tr B I' B^T,
-    tr B I(Z) B^T = sum_x |B_x|^2 / p_x - min over r of sum_xy p_x z_xy |r_y - B_x / p_x|^2 :
-
-Frank and Wolfe's step is a loss of squared distances between records and scores r of outputs, which
-`optimal` makes least, and its lower bound bounds the variance of every table whose outputs have
-these scores. Between two steps the shares of all columns so far are set anew (Newton's method with
-a barrier). Columns are rays of the cone v_x <= e^(epsilon d) v_x': those of the step's table, and
-exp(-epsilon d(., S)) for sets S of records that a score puts first, which are subset selection's
-where all records are equally far.
+what a report tells. Columns are rays of the cone v_x <= e^(epsilon d) v_x': exp(-epsilon d(., S))
+for sets S of records that a score puts first, which are subset selection's where all records are
+equally far. V = sum_g a_g^T I^-1 a_g is convex in their shares. Each round sets the shares of all
+columns anew (Newton's method with a barrier) and looks for rays that tell more than these do at the
+prices of rows: |B v|^2 - prices.v, B = A^T I^-1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.deadline import check_time
-from panda_mdp.base.text import Facts
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import InvalidInputError, MethodError
+from panda_mdp.base.deadline import check_time, within
+from panda_mdp.errors import InvalidInputError, MethodError, TimeLimitError
 from panda_mdp.meaning.estimate import Zones, zone_matrix
-from panda_mdp.methods.certify import Budget, Report, Standing, TableSolver, Tuning, certify
-from panda_mdp.methods.optimal.solve import solver_for
+from panda_mdp.methods.adjust import repair
 from panda_mdp.outputs import Outputs
 from panda_mdp.problem import Problem, check_probabilities, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.release import normalise
 
 MOST_RECORDS = 400
 LEAST_SPREAD, MOST_SPREAD, SAME = 1e-30, 1e30, 1e-24
@@ -48,12 +38,13 @@ LEAST_SPREAD, MOST_SPREAD, SAME = 1e-30, 1e30, 1e-24
 one's square, below which they are taken to be the same for all."""
 RAYS = 6
 """New columns of a round, for each record."""
-KEPT, FAINT, SINGULAR = 3e-3, 1e-9, 1e12
+KEPT, SINGULAR = 3e-3, 1e12
 """A column whose share is smaller, beside the largest, is left out, unless what the others tell has
-a larger condition number; so are outputs that faint."""
-ROUNDS = 20
-NEWTON_STEPS, FIRST_BARRIER, ACCURACY = 20, 0.03, 0.1
-"""ACCURACY: of the gap that is asked for, what the barrier may cost."""
+a larger condition number."""
+ROUNDS, SETTLED = 20, 0.001
+"""Rounds end where one makes the variance smaller by less than this share."""
+NEWTON_STEPS, FIRST_BARRIER, ACCURACY = 20, 0.03, 0.01
+"""ACCURACY: of the variance, what the barrier may cost."""
 
 
 def least_variance(
@@ -62,201 +53,143 @@ def least_variance(
     epsilon: float,
     *,
     prior: npt.ArrayLike | None = None,
-    gap: float = 0.1,
     time_limit: float | None = None,
-    progress: Report | None = None,
+    progress: Callable[[int, float], None] = lambda number, variance: None,
 ) -> Mechanism:
-    """The table from whose reports shares of zones are estimated with the least variance.
+    """A table from whose reports shares of zones are estimated with little variance.
 
     `statistics` are zones as `estimate` takes them, or a (K, G) array of numbers whose means are
     wanted; variances add up, under `prior` (uniform where None). Outputs are labels, to be read by
     `pm.estimate`. The loss of the table is the squared distance of a record's statistics and the
-    weights of its report: what a report adds to the variance of the truth, but for what closing the
-    table over all pairs moves (a hundredth).
+    weights of its report: what a report adds to the variance of the truth. `progress` hears of each
+    round's number and variance. An interrupt, or the end of the time, leaves the best so far.
 
-    Guarantee: epsilon-mDP by audit. `details` holds the `variance` of one report and a `bound` that
-    no table of the columns that were tried is below, nor one whose outputs have the scores of the
-    columns at hand; others are not ruled out. Ends at the `gap` between the two, or after some
-    rounds. Where time is over before there is such a table, it is one row for all: its `variance`
-    is infinite, since nothing can be estimated from it, and a `note` says so.
+    Guarantee: epsilon-mDP by audit. `details["variance"]` is that of one report of the integers
+    that are sampled from. It is the least of the columns that were tried and of no others: no bound
+    on all tables is given.
 
     >>> line = Domain.from_vectors([[0.0], [1.0], [2.0]])
-    >>> table = least_variance(line, [0, 0, 1], 2.0)
-    >>> table.details["bound"] <= table.details["variance"] <= 1.1 * table.details["bound"]
-    True
+    >>> round(least_variance(line, [0, 0, 1], 2.0).details["variance"], 2)
+    1.08
     """
     if isinstance(statistics, np.ndarray) and statistics.ndim == 2:
         wanted = np.asarray(statistics, dtype=np.float64)
     else:
         _, wanted = zone_matrix(statistics, domain)  # type: ignore[arg-type]
-    solver = LeastVariance(domain, wanted, epsilon, prior, gap)
-    with quiet_scale():
-        standing = certify(solver, Budget(gap, time_limit, ROUNDS), progress)
-    best = standing.certified
-    told: Facts = {"variance": standing.value, "bound": max(standing.bound, solver.spread)}
-    if math.isinf(standing.value):
-        if not standing.stopped.by_request:
-            raise solver.too_little()
-        told["note"] = "nothing can be estimated from its reports; give more time"
-    return best.with_facts(details={**best.details, **told, "stopped": standing.stopped})
-
-
-class LeastVariance(TableSolver):
-    """Rounds of new columns and new shares of all; what is made least is the variance."""
-
-    method = "least_variance"
-    tuning = Tuning(step=1, first_check=1, patience=3, certify_iterations=1)
-
-    def __init__(
-        self, domain: Domain, wanted: FloatArray, epsilon: float, prior: Any, gap: float
-    ) -> None:
-        size = domain.size
-        self.prior = check_probabilities(prior, size)
-        if not 2 <= size <= MOST_RECORDS or wanted.shape[0] != size or not self.prior.all():
-            raise InvalidInputError(
-                f"{size} records with statistics of {wanted.shape} and a prior from "
-                f"{self.prior.min():g} on: give 2 to {MOST_RECORDS} records (zones, or some of "
-                "them), a row of statistics for each, and a prior above 0 everywhere"
-            )
-        self.domain, self.epsilon, self.gap = domain, epsilon, gap
-        with np.errstate(over="ignore", invalid="ignore"):
-            least = max(LEAST_SPREAD, SAME * float(np.square(wanted).max(initial=0)))
-            self.target = wanted - self.prior @ wanted
-            self.spread = float(self.prior @ np.square(self.target).sum(axis=1))
-            """The variance of a report that is the record itself."""
-        if not least <= self.spread <= MOST_SPREAD:
-            raise InvalidInputError(
-                f"the statistics' variance over the records is {self.spread:g}: it is to be from "
-                f"{least:g} to {MOST_SPREAD:g}; give finite statistics in another unit, not the "
-                "same for all records (of zones, at least two)"
-            )
-        self.problem = self._problem(np.zeros((size, 1)))
-        self.apart = domain.distances()
-        self._rng, self._bound = np.random.default_rng(0), -math.inf
-
-    def too_little(self) -> MethodError:
-        return MethodError(
-            f"at epsilon={self.epsilon:g}, over distances up to {self.apart.max():g}, a report "
-            "tells so little that its information is no regular matrix of float64 numbers; raise "
-            "epsilon"
+    weights, size = check_probabilities(prior, domain.size), domain.size
+    if not 2 <= size <= MOST_RECORDS or wanted.shape[0] != size or not weights.all():
+        raise InvalidInputError(
+            f"{size} records with statistics of {wanted.shape} and a prior from "
+            f"{weights.min():g} on: give 2 to {MOST_RECORDS} records (zones, or some of "
+            "them), a row of statistics for each, and a prior above 0 everywhere"
         )
+    with np.errstate(over="ignore", invalid="ignore"):
+        least = max(LEAST_SPREAD, SAME * float(np.square(wanted).max(initial=0)))
+        target = wanted - weights @ wanted
+        spread = float(weights @ np.square(target).sum(axis=1))
+    if not least <= spread <= MOST_SPREAD:
+        raise InvalidInputError(
+            f"the statistics' variance over the records is {spread:g}: it is to be from "
+            f"{least:g} to {MOST_SPREAD:g}; give finite statistics in another unit, not the "
+            "same for all records (of zones, at least two)"
+        )
+    rounds = _rounds(domain.distances(), target, epsilon, weights)
+    made: FloatArray | None = None
+    try:
+        with within(time_limit):
+            for number, (matrix, variance) in enumerate(rounds, 1):
+                made = matrix
+                progress(number, variance)
+    except (TimeLimitError, KeyboardInterrupt):
+        if made is None:
+            raise
+    except np.linalg.LinAlgError as error:
+        if made is None:
+            raise MethodError(
+                f"at epsilon={epsilon:g}, over distances up to {domain.diameter:g}, a report tells "
+                "so little that its information is no regular matrix of float64 numbers; raise "
+                "epsilon"
+            ) from error
+    matrix = normalise(np.asarray(made))
+    told, columns = _told(matrix, weights)
+    read = np.linalg.solve(told, target).T @ columns
+    loss = np.square(target[:, None] - read.T).sum(axis=-1)
+    with quiet_scale():
+        labels = Outputs.labels(range(matrix.shape[1]))
+        problem = Problem(domain, labels, loss, epsilon, weights, "variance")
+        # Columns of little share were left out: rows sum to 1 again, and pairs are closed.
+        table = repair(problem, matrix)
+    told, _ = _told(table.matrix, weights)
+    details = {**table.details, "variance": _variance(told, target)}
+    return table.with_facts(method="least_variance", details=details)
 
-    def _problem(self, loss: FloatArray) -> Problem:
-        outputs = Outputs.labels(range(loss.shape[1]))
-        return Problem(self.domain, outputs, loss, self.epsilon, self.prior, "variance")
 
-    def begin(self, standing: Standing) -> None:
-        self._columns, self._shares = np.empty((len(self.prior), 0)), np.empty(0)
-        scores = self.target @ self._directions(RAYS * len(self.prior))
-        self._offer([np.exp(-self.epsilon * self.apart), self._rays(scores)])
+def _rounds(
+    apart: FloatArray, target: FloatArray, epsilon: float, prior: FloatArray
+) -> Iterator[tuple[FloatArray, float]]:
+    """Tables of less and less variance, with it; rows sum to 1 but for rounding."""
+    rng, size, before = np.random.default_rng(0), len(prior), math.inf
 
-    def _directions(self, count: int) -> FloatArray:
-        return self._rng.normal(size=(self.target.shape[1], count))
-
-    def _rays(self, scores: FloatArray) -> FloatArray:
+    def rays(scores: FloatArray) -> FloatArray:
         """exp(-epsilon d(., S)) for the records S that each of the scores, (K, n), puts first."""
-        size = len(scores)
-        counts = np.exp(self._rng.uniform(0, math.log(size), scores.shape[1])).astype(int)
+        counts = np.exp(rng.uniform(0, math.log(size), scores.shape[1])).astype(int)
         first = np.argsort(np.argsort(-scores, axis=0), axis=0) < np.minimum(counts, size - 1)
-        near = [self.apart[:, chosen].min(axis=1) for chosen in first.T]
-        return np.exp(-self.epsilon * np.stack(near, axis=1))
+        near = [apart[:, chosen].min(axis=1) for chosen in first.T]
+        return np.exp(-epsilon * np.stack(near, axis=1))
 
-    def _offer(self, rays: Sequence[FloatArray]) -> None:
-        """Columns to begin the next round with, a tenth of all for new ones, and one that makes
-        them a table: so near to a constant that it is private too."""
-        new = np.hstack(rays)
-        new = new / (self.prior @ new)
-        columns = np.hstack([self._columns, new])
-        shares = np.append(self._shares, np.full(new.shape[1], 0.1 / new.shape[1]))
-        total = columns @ shares
-        far = ~np.eye(len(total), dtype=np.bool_)
-        rise = np.expm1(self.epsilon * self.apart)
-        needed = ((rise + 1) * total - total[:, None])[far] / rise[far]
-        rest = 1.001 * max(float(needed.max()), float(total.max())) - total
-        part = float(self.prior @ rest)
-        scale = float(total[0] + rest[0])
-        self._columns = np.column_stack([columns, rest / part])
-        self._shares = np.append(shares, part) / scale
-
-    def advance(self, target: int, standing: Standing) -> None:
-        try:
-            self._round(standing)
-        except np.linalg.LinAlgError as error:
-            if standing.best is None:
-                raise self.too_little() from error
-            self.ended = Stopped.PRECISION_REACHED
-
-    def _round(self, standing: Standing) -> None:
-        prior, wanted = self.prior, self.target
-        shares, prices = reweighted(self._columns, self._shares, wanted, ACCURACY * self.gap)
+    directions = rng.normal(size=(target.shape[1], RAYS * size))
+    columns, shares = np.empty((size, 0)), np.empty(0)
+    new = np.hstack([np.exp(-epsilon * apart), rays(target @ directions)])
+    for _ in range(ROUNDS):
+        columns, shares = _with(columns, shares, new / (prior @ new), (epsilon * apart, prior))
+        shares, prices = reweighted(columns, shares, target)
         for least in (KEPT, KEPT**2, 0.0):
             kept = shares > least * shares.max()
-            told = information(self._columns[:, kept], shares[kept])
+            told = information(columns[:, kept], shares[kept])
             # The best tables may have so few outputs that nothing but the statistics is told.
             if np.linalg.cond(told) < SINGULAR:
                 break
-        self._columns, self._shares = self._columns[:, kept], shares[kept]
-        slope, variance = np.linalg.solve(told, wanted).T, _variance(told, wanted)
-        scores, points = slope @ self._columns, (slope / prior).T
-        self._made = self._columns * self._shares
-        self.iterations += 1
-        if standing.late():
+        columns, shares = columns[:, kept], shares[kept]
+        variance = _variance(told, target)
+        yield columns * shares, variance
+        if variance > before * (1 - SETTLED):
             return
+        before = variance
         # What would do better than the columns at hand, at the prices of rows.
-        best = np.argsort(-self._shares)[: RAYS * len(prior)]
-        around = 2 * slope.T @ scores[:, best] / prior[:, None]
-        around = around - np.square(scores[:, best]).sum(axis=0) - (prices / prior)[:, None]
-        rays = self._rays(np.hstack([around, around, points @ self._directions(len(best))]))
-        rays = rays / (prior @ rays)
-        worth = np.square(slope @ rays).sum(axis=0) - prices @ rays
-        chosen = np.argsort(-worth)[: RAYS * len(prior) // 2]
-        step, least = self._step(points, scores.T, variance, standing)
-        if step.stopped is Stopped.INTERRUPTED:
-            self.ended = step.stopped
+        slope = np.linalg.solve(told, target).T
+        scores = slope @ columns[:, np.argsort(-shares)[: RAYS * size]]
+        around = 2 * slope.T @ scores / prior[:, None]
+        around = around - np.square(scores).sum(axis=0) - (prices / prior)[:, None]
+        blind = (slope / prior).T @ rng.normal(size=scores.shape)
+        new = rays(np.hstack([around, around, blind]))
+        new = new / (prior @ new)
+        worth = np.square(slope @ new).sum(axis=0) - prices @ new
+        best = np.argsort(-worth)[: RAYS * size // 2]
+        new = new[:, best[worth[best] > 0]]
+        if not new.size:
             return
-        table = step.certified.matrix
-        # A table of these rays tells the prices of rows, and at most this beside them.
-        own = np.square(scores).sum(axis=0) - prices @ self._columns
-        least = min(least, -float(prices.sum() + max(worth.max(), own.max())))
-        self._bound = max(self._bound, 2 * variance + least)
-        self._offer([table[:, table.max(axis=0) > FAINT], rays[:, chosen[worth[chosen] > 0]]])
 
-    def _step(
-        self, points: FloatArray, scores: FloatArray, variance: float, standing: Standing
-    ) -> tuple[Standing, float]:
-        """Frank and Wolfe's: a table that tells nearly the most about the points of records, to be
-        read by these scores, and the negative of what none of them tells more than."""
-        loss = np.square(points[:, None] - scores).sum(axis=-1)
-        # Rows sum to 1: what every output costs a record decides nothing.
-        common = loss.min(axis=1, keepdims=True)
-        whole = float(self.prior @ (np.square(points).sum(axis=1) - common[:, 0]))
-        accuracy = 0.2 * self.gap * variance / max(whole - variance, 1e-9 * whole)
-        left = standing.left()
-        budget = Budget(min(max(accuracy, 1e-3), 0.05), None if left is None else max(left, 1.0))
-        step = certify(solver_for(self._problem(loss - common)), budget)
-        return step, step.bound - whole
 
-    def bound(self) -> float:
-        return self._bound
+def _with(
+    columns: FloatArray, shares: FloatArray, new: FloatArray, space: tuple[FloatArray, FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Columns to begin the next round with: a tenth of all for new ones, and one that makes them a
+    table, so near to a constant that it is private too."""
+    nats, prior = space
+    columns = np.hstack([columns, new])
+    shares = np.append(shares, np.full(new.shape[1], 0.1 / new.shape[1]))
+    total, far = columns @ shares, ~np.eye(len(columns), dtype=np.bool_)
+    rise = np.expm1(nats)
+    needed = ((rise + 1) * total - total[:, None])[far] / rise[far]
+    rest = 1.001 * max(float(needed.max()), float(total.max())) - total
+    part = float(prior @ rest)
+    return np.column_stack([columns, rest / part]), np.append(shares, part) / (total[0] + rest[0])
 
-    def candidate(self) -> FloatArray:
-        """The table, whose problem has the weights of its reports for the loss."""
-        matrix = np.asarray(self._made / self._made.sum(axis=1, keepdims=True))
-        told, columns = self._told(matrix)
-        weights = np.linalg.solve(told, self.target).T @ columns
-        self.problem = self._problem(np.square(self.target[:, None] - weights.T).sum(axis=-1))
-        return matrix
 
-    def _told(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-        chance = self.prior @ matrix
-        columns = np.asarray(matrix[:, chance > 0] / chance[chance > 0], dtype=np.float64)
-        return information(columns, chance[chance > 0]), columns
-
-    def value(self, mechanism: Mechanism) -> float:
-        told, _ = self._told(mechanism.matrix)
-        # From one row for all, which is at hand where time is over, nothing can be estimated.
-        regular = np.linalg.matrix_rank(told, hermitian=True) == len(told)
-        return _variance(told, self.target) if regular else math.inf
+def _told(matrix: FloatArray, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
+    chance = prior @ matrix
+    columns = np.divide(matrix, chance, out=np.zeros_like(matrix), where=chance > 0)
+    return information(columns, chance), columns
 
 
 def information(columns: FloatArray, shares: FloatArray) -> FloatArray:
@@ -269,7 +202,7 @@ def _variance(told: FloatArray, wanted: FloatArray) -> float:
 
 
 def reweighted(
-    columns: FloatArray, shares: FloatArray, wanted: FloatArray, accuracy: float
+    columns: FloatArray, shares: FloatArray, wanted: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Shares with columns @ shares = 1 of nearly least variance, from others, and prices of rows.
 
@@ -306,6 +239,6 @@ def reweighted(
                 length /= 2
             shares = shares + length * step
         variance = _variance(information(columns, shares), wanted)
-        if barrier * count < accuracy * variance:
+        if barrier * count < ACCURACY * variance:
             return shares, np.asarray(prices, dtype=np.float64)
         barrier *= 0.1

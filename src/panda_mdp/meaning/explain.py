@@ -11,7 +11,7 @@ import numpy as np
 
 from panda_mdp.base.text import amount, per
 from panda_mdp.errors import MethodError
-from panda_mdp.meaning.attack import Attack, attack
+from panda_mdp.meaning.attack import Attack, attack, hides_nothing
 from panda_mdp.meaning.words import (
     distance_words,
     factor_words,
@@ -92,7 +92,11 @@ def explain(
     sections = [
         [*_guarantee(mechanism, noun), *listed],
         [*_reports(mechanism, row, far, noun), *word_lines(mechanism, row)],
-        [*_attacker(result, row, far, noun), *_beside(mechanism, result, row, against)],
+        [
+            *filter(None, [hides_nothing(mechanism)]),
+            *_attacker(result, row, far, noun),
+            *_beside(mechanism, result, row, against),
+        ],
         [
             f"Every further report adds up: of two that are {far(distances[1])} from each other "
             f"the right one is guessed at most {guess_words(once)} after one report, "

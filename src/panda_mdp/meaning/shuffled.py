@@ -36,6 +36,7 @@ DEVIATIONS = 18
 LONGEST = 1 << 24
 ROUNDING = 64 * 2.0**-52
 BISECTIONS, LEAST = 12, 1e-5
+LARGEST_EXPONENT = 700.0
 
 
 class ShuffledReports:
@@ -126,9 +127,10 @@ class ShuffledReports:
     def _beyond(self, base: FloatArray, steps: FloatArray, top: float, deviation: float) -> float:
         """The most that sums above the window add to the mean of what is positive (Chernoff)."""
         found = np.inf
-        for rate in np.geomspace(0.01, 100.0, 60) / deviation:
+        rates = np.geomspace(0.01, 100.0, 60) / deviation
+        for rate in rates[rates * steps.max() < LARGEST_EXPONENT]:
             exponent = self.reports * math.log(base @ np.exp(rate * steps))
             # The largest s exp(-rate s) from the top on.
             most = max(top, 1 / rate)
-            found = min(found, most * math.exp(min(exponent - rate * most, 700.0)))
+            found = min(found, most * math.exp(min(exponent - rate * most, LARGEST_EXPONENT)))
         return found
