@@ -108,7 +108,7 @@ def main() -> None:
         frames(table)
         maps(folder)
         service(table, folder)
-    import panda_paper.page  # noqa: F401
+    import panda_paper.tables  # noqa: F401
 
     print("every extra works at these versions")
 

@@ -6,8 +6,7 @@
     python benchmarks/panda.py rome [--records 1000] [--epsilon 5] [--delta 1e-2] [--seed 9]
         [--candidates]
 
-Rome's road map is read from ../shared/data beside the repository, or from the folder named by
-PANDA_MDP_DATA: 100 outputs, one task, the travel loss, a uniform prior. Prints the exact expected
+Rome's road map, rome.npz, is read from a folder of maps, which PANDA_MDP_DATA names: 100 outputs, one task, the travel loss, a uniform prior. Prints the exact expected
 loss, the download and what the upload tells, each certified, beside the whole table's loss.
 """
 

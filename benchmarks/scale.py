@@ -1,7 +1,7 @@
 """Whole cities to a certified gap: time, memory, and speed against the memory-bandwidth limit.
 
-    python benchmarks/scale.py --suite cpu --data ../shared/data      # on two cores, 15 minutes
-    python benchmarks/scale.py --suite gpu --data ../shared/data      # on an accelerator, 4 minutes
+    python benchmarks/scale.py --suite cpu --data MAPS               # on two cores, 15 minutes
+    python benchmarks/scale.py --suite gpu --data MAPS               # on an accelerator, 4 minutes
     python benchmarks/scale.py --report --docs                        # the section of the docs
     python benchmarks/scale.py --city rome.npz --records all --gaps 0.02 0.01
     python benchmarks/scale.py --city rome.npz --metric straight road density --gaps 0.02 --runs 1

@@ -1,17 +1,17 @@
 """The paper's evaluation: its tables and figures, run again and put beside what it reports.
 
-    cell, items, paper         what is run, as data: settings, cells, items (`items.toml`), the
+    items, paper               what is run, as data: settings, cells, items (`items.toml`), the
                                paper's own values (`paper.json`)
-    study, runner, results     draws of a city, its cells on the bench, results and their rows
-    methods, published, accounts, margins                 what computes each kind of cell
-    series, panels, figures    results as series, and figures declared over them (`figures.toml`)
+    study, runner, results     draws of a city, its cells on the bench, results as rows and series
+    methods, published, accounts              what computes each kind of cell
+    figures                    figures declared over the series (`figures.toml`)
     claims, evidence           the paper's claims (`claims.toml`), judged from results alone
-    tables, page               files: tables, pictures, and one page on everything
+    tables                     files: tables, pictures, and one page on everything
 
 **To add an item** (a table or figure):
 
 1. Write a kind of cell, if none fits: `def my_kind(cell, work) -> Outcome`, and enter it under a
-   name of its own in `runner.py` and `cell.py`. The name is saved with every result, so it never
+   name of its own in `runner.py` and `items.py`. The name is saved with every result, so it never
    changes. `work.draw(cell)` has the problem and users of the cell's
    setting and repeat; `work.limit` the seconds it may take; `cell.options` what the item varies
    beyond the setting. Return numbers in `Outcome.values` (JSON scalars, or flat lists of them), and

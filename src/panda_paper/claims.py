@@ -18,8 +18,7 @@ from string import Formatter
 from typing import Literal, get_args
 
 from panda_paper import evidence
-from panda_paper.evidence import NoRowsError, exact_runs, holding
-from panda_paper.panels import Evidence, Words, fill
+from panda_paper.evidence import Evidence, NoRowsError, Words, exact_runs, fill, holding
 from panda_paper.results import CityResults
 
 Verdict = Literal["holds", "does not hold", "cannot be checked", "does not apply"]

@@ -1,6 +1,6 @@
 """What the rows of one city say about each claim: quantities by name, for `claims.py` to judge.
 
-Means and series are asked for by their path (`panels.Evidence`), the others have a function, whose
+Means and series are asked for by their path (`Evidence`), the others have a function, whose
 name `claims.toml` has. What cannot be told is NaN or None, or missing. `some` ends a function where
 a claim has no rows.
 """
@@ -8,16 +8,14 @@ a claim has no rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from typing import Any, TypeVar
 
 import numpy as np
 
-from panda_paper.cell import COARSE, DECAYS, EXACT, NOISE, OURS, PUBLISHED, TEXT
-from panda_paper.items import SIZES
+from panda_paper.items import COARSE, DECAYS, EXACT, NOISE, OURS, PUBLISHED, SIZES, TEXT, named
 from panda_paper.paper import paper_value
-from panda_paper.results import CityResults, Rows
-from panda_paper.series import Listed, Series, below, trend, variant
+from panda_paper.results import Averages, CityResults, Listed, Rows, Series, below, trend, variant
 
 Quantities = dict[str, Any]
 NAN = float("nan")
@@ -32,6 +30,61 @@ Found = TypeVar("Found", bound=Sized)
 
 class NoRowsError(Exception):
     """A claim has no rows to be judged by."""
+
+
+Words = str | Sequence[str]
+"""Templates over quantities; a part of which a quantity is unknown is left out."""
+
+
+class Evidence(dict[str, Any]):
+    """What templates and rules may say: quantities by name, values of items by path.
+
+    A path is an item, a method or group of them, a value, and what of it: its `mean`, the `means`
+    of the methods, their curves over an axis, or how far these are on average `below` or `above`
+    those of another method: `table4/published/loss_m/below EM+BR.low`.
+    """
+
+    def __init__(self, rows_of: Callable[[str], Rows], quantities: Mapping[str, Any]) -> None:
+        super().__init__(quantities)
+        self.rows_of = rows_of
+        for name, one in quantities.items():
+            if one is None or (isinstance(one, float) and np.isnan(one)):
+                del self[name]
+
+    def __missing__(self, path: str) -> Any:
+        item, *parts = path.split("/")
+        if len(parts) != 3:
+            raise KeyError(path)
+        group, value, what = parts
+        rows, (how, _, other) = self.rows_of(item), what.partition(" ")
+        finished = rows.of(*named([group]))
+        axis = "records" if other or how in ("mean", "means") else what
+        found: Any = finished.curves(finished.methods, value, axis)
+        if how == "means":
+            found = Averages({one.label: finished.of(one.label).mean(value) for one in found})
+        elif other:
+            theirs = rows.of(other).series(value.removeprefix("true_"))
+            sign = 1 if how == "below" else -1
+            shares = ((one.label, sign * below(one, theirs)) for one in found)
+            found = Averages({name: float(one.mean()) for name, one in shares if len(one)})
+        if not found:
+            raise KeyError(path)
+        return finished.mean(value) if how == "mean" else found
+
+
+def fill(words: Words, found: Mapping[str, Any]) -> str:
+    """The templates with the quantities in them.
+
+    >>> fill(("{share:.0%} of all", "; {rest:.0%} left"), {"share": 0.5})
+    '50% of all'
+    """
+    text = ""
+    for part in (words,) if isinstance(words, str) else words:
+        try:
+            text += part.format_map(found)
+        except KeyError:
+            continue
+    return text.removeprefix("; ")
 
 
 def some(found: Found) -> Found:

@@ -35,7 +35,7 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
 from panda_mdp.survey.registry import METHODS as LIBRARY
 from panda_mdp.table.mechanism import NoGuarantee, Table
-from panda_paper.cell import COARSE, EXACT, OURS, PUBLISHED, SWAPPED
+from panda_paper.items import COARSE, EXACT, OURS, PUBLISHED, SWAPPED
 from panda_paper.published import PublishedRun, clusters, exchanged, published_run, solve_near
 from panda_paper.study import METRES, Draw
 

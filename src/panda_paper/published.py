@@ -39,7 +39,7 @@ from panda_mdp.panda.coins import Decay
 from panda_mdp.panda.law import AnchorLaw, surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_paper.cell import SWAPPED
+from panda_paper.items import SWAPPED
 from panda_paper.study import Draw, Stopwatch
 
 ALPHA, RATE = 0.95, 0.5

@@ -12,10 +12,16 @@ from functools import cached_property
 
 from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Bench, Outcome, execute
-from panda_paper.accounts import run_accounts, run_bound, run_clustering, run_text_table
-from panda_paper.cell import SLOW, Cell, Kind, Setting
-from panda_paper.items import Item
-from panda_paper.margins import run_estimates, run_margins, run_selection
+from panda_paper.accounts import (
+    run_accounts,
+    run_bound,
+    run_clustering,
+    run_estimates,
+    run_margins,
+    run_selection,
+    run_text_table,
+)
+from panda_paper.items import SLOW, Cell, Item, Kind, Setting
 from panda_paper.methods import METHODS, Run
 from panda_paper.results import CellStore, Row, matching
 from panda_paper.study import Draw, Study, Workspace

@@ -19,7 +19,7 @@ from panda_mdp.panda.coins import Decay
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_paper.cell import Cell, PriorName, decay_of
+from panda_paper.items import Cell, PriorName, decay_of
 from panda_paper.paper import CITY_NAMES
 
 STREETS = "public: number of streets at the record's node, as in the published code"

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from panda_mdp.survey.bench import Outcome
-from panda_paper.cell import EXACT, PUBLISHED, TEXT, Cell, Setting
 from panda_paper.claims import CLAIMS, Finding, checklist, tally
 from panda_paper.evidence import exact_runs
-from panda_paper.items import ITEMS
+from panda_paper.items import EXACT, ITEMS, PUBLISHED, TEXT, Cell, Setting
 from panda_paper.results import CityResults, Row, Rows, rows_of
 
 DATE = "2026-01-01T00:00:00+00:00"
@@ -25,7 +24,7 @@ def city(rows: list[Row]) -> CityResults:
 def rows_for(name: str, method: str, **values: Any) -> list[Row]:
     """A row for every cell of an item's method, first repeat; values may be functions of K."""
     out = []
-    for cell in ITEMS[name].cells(slow_repeats=1):
+    for cell in ITEMS[name].cells():
         if cell.method == method and cell.repeat == 0:
             found = {k: v(cell.setting.records) if callable(v) else v for k, v in values.items()}
             seconds = float(found.pop("seconds", 1.0))

@@ -11,10 +11,8 @@ import pytest
 from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Outcome
 from panda_paper.accounts import run_accounts
-from panda_paper.cell import PUBLISHED, TEXT, Cell, Kind, Setting
-from panda_paper.figures import DRAWINGS, unfinished
-from panda_paper.items import FIGURES, ITEMS
-from panda_paper.panels import Look, draw_series, same_draws, subplots
+from panda_paper.figures import DRAWINGS, Look, draw_series, same_draws, subplots, unfinished
+from panda_paper.items import FIGURES, ITEMS, PUBLISHED, TEXT, Cell, Kind, Setting
 from panda_paper.results import Row, Rows
 from panda_paper.runner import KINDS
 from panda_paper.study import Study, Workspace
@@ -56,7 +54,7 @@ def test_restricting_keeps_the_parts_that_have_the_methods() -> None:
     assert [(cell.method, cell.setting.records) for cell in small.cells()] == [
         ("PAnDA-e text", 500)
     ]
-    with pytest.raises(MethodError, match="figure7 has no method 'optimal'"):
+    with pytest.raises(MethodError, match="no method of figure7 'optimal'"):
         figure.restricted(methods=["optimal"])
 
 

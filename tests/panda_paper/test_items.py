@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from panda_mdp.errors import MethodError
-from panda_paper.cell import Cell, Setting
-from panda_paper.items import ITEMS, Item, choose_items, grid, restricted
+from panda_paper.items import ITEMS, Cell, Item, Setting, choose_items, grid, restricted
 from panda_paper.methods import METHODS
 from panda_paper.runner import KINDS
 
@@ -33,14 +32,19 @@ def test_a_key_depends_on_everything_that_a_result_depends_on() -> None:
 def test_times_and_losses_of_one_run_share_their_cells() -> None:
     (time,) = choose_items("table2")
     (loss,) = choose_items("table4")
-    assert list(time.cells(slow_repeats=1)) == list(loss.cells(slow_repeats=1))
+    assert list(time.cells()) == list(loss.cells())
 
 
-def test_slow_methods_run_on_request_and_less_often() -> None:
-    item = Item("x", "x", grid(("EM", "LP"), (500, 1000)))
-    assert [cell.method for cell in item.cells()] == ["EM"] * 6
-    slow = [cell for cell in item.cells(slow_repeats=1) if cell.method == "LP"]
-    assert [(cell.setting.records, cell.repeat) for cell in slow] == [(500, 0), (1000, 0)]
+def test_slow_methods_run_where_they_are_named() -> None:
+    item = Item("x", "x", grid(("EM", "LP", "EM swapped"), (500, 1000)))
+    assert item.restricted().methods == ("EM",)
+    slow = item.restricted(methods=["LP"], repeats=1).cells()
+    assert [(cell.method, cell.setting.records, cell.repeat) for cell in slow] == [
+        ("LP", 500, 0),
+        ("LP", 1000, 0),
+    ]
+    with pytest.raises(MethodError, match="no method of x ''; choose from LP"):
+        Item("x", "x", grid(("LP",))).restricted()
 
 
 def test_cells_of_one_draw_come_together() -> None:
@@ -57,7 +61,7 @@ def test_restriction_keeps_the_items_own_settings_and_refuses_foreign_methods() 
     assert {setting.delta for setting in other.settings} == {0.15}
     assert len(list(other.cells())) == 4
     assert item.restricted(methods=["EM swapped"]).methods == ("EM swapped",)
-    with pytest.raises(MethodError, match="no method 'XY'"):
+    with pytest.raises(MethodError, match="no method of table8 'XY'"):
         item.restricted(methods=["XY"])
 
 
@@ -80,7 +84,7 @@ def test_toy_items_are_small_and_keep_their_shape() -> None:
 
 def test_everything_that_an_item_names_exists() -> None:
     for item in ITEMS.values():
-        for kind, method in {(cell.kind, cell.method) for cell in item.cells(slow_repeats=1)}:
+        for kind, method in {(cell.kind, cell.method) for cell in item.cells()}:
             assert kind in KINDS, item.name
             assert kind != "method" or method in METHODS, (item.name, method)
 

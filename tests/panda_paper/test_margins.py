@@ -11,10 +11,9 @@ import pytest
 from panda_mdp import BernoulliAnchors, Domain, Problem
 from panda_mdp.panda.coins import Decay
 from panda_mdp.panda.margins import MarginPlan, candidate_values
-from panda_paper.accounts import clustering_coefficient, covered
-from panda_paper.cell import DECAYS
-from panda_paper.margins import mean_margins, random_pairs
-from panda_paper.series import trend
+from panda_paper.accounts import clustering_coefficient, covered, mean_margins, random_pairs
+from panda_paper.items import DECAYS
+from panda_paper.results import trend
 
 PLACES = [[0.16], [0.51], [0.98], [1.76], [2.48]]
 EPSILON, RADIUS = 4.0, 1.3

@@ -12,7 +12,7 @@ import panda_mdp as pm
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.survey.bench import Outcome
 from panda_paper.accounts import run_clustering
-from panda_paper.cell import EXACT, NOISE, Cell, Setting, paper_row
+from panda_paper.items import EXACT, NOISE, Cell, Setting, paper_row
 from panda_paper.methods import (
     METHODS,
     exact,

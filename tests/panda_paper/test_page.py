@@ -12,11 +12,10 @@ import pytest
 
 from panda_mdp.errors import FileFormatError
 from panda_mdp.survey.bench import Outcome
-from panda_paper.cell import Cell, Setting
 from panda_paper.claims import CLAIMS
-from panda_paper.items import FIGURES
-from panda_paper.page import report_html, write_report
+from panda_paper.items import FIGURES, Cell, Setting
 from panda_paper.results import CityResults, Row, Rows, load_results
+from panda_paper.tables import report_html, write_report
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 

@@ -17,8 +17,7 @@ import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.cli.reproduce import tell_failures
 from panda_mdp.survey.bench import Bench, Outcome, Status
-from panda_paper.cell import Cell, Setting
-from panda_paper.items import choose_items, restricted
+from panda_paper.items import Cell, Setting, choose_items, restricted
 from panda_paper.results import CellStore, Row
 from panda_paper.runner import CellLaboratory, run_cells, write_items
 from panda_paper.study import Study
@@ -155,4 +154,3 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert "no method 'XY'" in refused(call("toy", "--methods", "XY"))
     assert "--repeats" in refused(call("toy", "--repeats", "0"))
     assert "--time-limit" in refused(call("toy", "--time-limit", "0"))
-    assert "--slow-repeats" in refused(call("toy", "--slow", "--slow-repeats", "0"))

@@ -14,7 +14,7 @@ from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.errors import FileFormatError, InvalidInputError, PhaseOneCostError
 from panda_mdp.survey.bench import Bench, Outcome, Status
 from panda_mdp.version import __version__
-from panda_paper.cell import Cell, Setting
+from panda_paper.items import Cell, Setting
 from panda_paper.results import CellStore, Row, environment, made_by
 from panda_paper.runner import CellLaboratory, run_cells
 from panda_paper.study import Draw, Study, Workspace

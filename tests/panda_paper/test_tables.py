@@ -11,8 +11,7 @@ import pytest
 
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.survey.bench import Outcome
-from panda_paper.cell import Cell, Setting
-from panda_paper.items import ITEMS, Item, grid
+from panda_paper.items import ITEMS, Cell, Item, Setting, grid
 from panda_paper.results import Row
 from panda_paper.study import Study
 from panda_paper.tables import comparison, ending, markdown, summarise, write_item

@@ -76,16 +76,13 @@ class Part:
     Options:
         repeats COUNT: Draws of each cell, instead of the item's.
         records COUNTS: Sizes K, separated by commas.
-        methods NAMES: Methods, separated by commas.
-        slow: Also run LP, LP+BD and LP+EM, which mostly time out.
-        slow_repeats COUNT: Draws of the slow methods, with --slow.
+        methods NAMES: Methods, separated by commas; LP, LP+BD and LP+EM, which mostly time out,
+            and those on swapped coordinates run only where they are named.
     """
 
     repeats: FromOne = None
     records: MaybeText = None
     methods: MaybeText = None
-    slow: bool = False
-    slow_repeats: Annotated[int, typer.Option(min=1)] = 1
 
     def of(self, items: Sequence[Item]) -> tuple[Item, ...]:
         """Of each item."""
@@ -120,9 +117,9 @@ def reproduce(
     from panda_mdp.cli.printing import progress
     from panda_mdp.survey.bench import Bench
     from panda_paper.items import ITEMS, choose_items
-    from panda_paper.page import write_report
     from panda_paper.results import CellStore
     from panda_paper.runner import CellLaboratory, run_cells, write_items
+    from panda_paper.tables import write_report
 
     console = output_console()
     if what == "list":
@@ -137,8 +134,7 @@ def reproduce(
     with working("reading the map"):
         study = where.study()
     store = CellStore(study, fresh=fresh)
-    planned = (one.cells(slow_repeats=part.slow_repeats * part.slow) for one in parts)
-    cells = list(dict.fromkeys(chain.from_iterable(planned)))
+    cells = list(dict.fromkeys(chain.from_iterable(one.cells() for one in parts)))
     try:
         with progress(len(cells)) as show_step, Bench(CellLaboratory(study), "shared") as bench:
             rows = run_cells(cells, store, bench, time_limit, show_step)
