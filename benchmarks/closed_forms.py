@@ -2,10 +2,11 @@
 
     python benchmarks/closed_forms.py [--draws 10] [--records 500,1000,2000,5000] [--json FILE]
 
-Rome's road map, rome.npz, is read from a folder of maps, which PANDA_MDP_DATA names. Per draw: records, 100 outputs and one task uniformly at random, uniform prior,
-epsilon 5 per km. Prints a markdown table of mean ± 1.96 standard deviations in metres, as the paper
-gives them; every table of every draw is audited over all pairs. Exits with 1 where the loss
-exponential mechanism is not at least 40 % below the remapped exponential one.
+Rome's road map is read from a folder of maps, which PANDA_MDP_DATA names. Per draw: records, 100
+outputs and one task uniformly at random, uniform prior, epsilon 5 per km. Prints a markdown table
+of mean ± 1.96 standard deviations in metres, as the paper gives them; every table of every draw is
+audited over all pairs. Exits with 1 where the loss exponential mechanism is not at least 40 % below
+the remapped exponential one.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     python benchmarks/panda.py rome [--records 1000] [--epsilon 5] [--delta 1e-2] [--seed 9]
         [--candidates]
 
-Rome's road map, rome.npz, is read from a folder of maps, which PANDA_MDP_DATA names: 100 outputs, one task, the travel loss, a uniform prior. Prints the exact expected
-loss, the download and what the upload tells, each certified, beside the whole table's loss.
+Rome's road map is read from a folder of maps, which PANDA_MDP_DATA names: 100 outputs, one task,
+the travel loss, a uniform prior. Prints the exact expected loss, the download and what the upload
+tells, each certified, beside the whole table's loss.
 """
 
 from __future__ import annotations

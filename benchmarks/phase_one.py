@@ -3,7 +3,8 @@
     python benchmarks/phase_one.py [--records 500,1000,2000,5000] [--draws 1] [--tail 0.95e-4]
                                    [--json FILE] [--margins] [--plan]
 
-Rome's road map, rome.npz, is read from a folder of maps, which PANDA_MDP_DATA names. Prints two markdown tables:
+Rome's road map is read from a folder of maps, which PANDA_MDP_DATA names. Prints two markdown
+tables:
 
 1. The paper's parameters as its text has them (alpha .95, lambda .5 per km, gamma = d_max / 50,
    clipped at h(gamma)) and as its published code has them (.95 exp(-.2 d) within d_max / 80, / 100,

@@ -193,7 +193,7 @@ def speed_of_variants(results: CityResults) -> Quantities:
 
 def growth(results: CityResults) -> Quantities:
     series, text = (
-        results.of("figure8").curves(methods, "variables", "users", least=2)
+        results.of("figure8").curves(methods, "variables", "users", fewest=2)
         for methods in (PUBLISHED, TEXT)
     )
     ends = {one.label: "{:,.0f} to {:,.0f}".format(*one.mean[[0, -1]]) for one in some(series)}
@@ -231,7 +231,7 @@ def ratio(results: CityResults) -> Quantities:
 
 def falls_with_epsilon(results: CityResults) -> Quantities:
     rows = results.of("figure11")
-    every = rows.curves(rows.methods, "loss_m", "epsilon", least=2)
+    every = rows.curves(rows.methods, "loss_m", "epsilon", fewest=2)
     curves = some([one for one in every if one.label not in TEXT])
     wrong = [one.label for one in curves if trend(one.mean) not in FALLING]
     shares = [
@@ -304,7 +304,7 @@ def estimates(results: CityResults) -> Quantities:
 
 def margin_by_delta(results: CityResults) -> Quantities:
     rows = results.of("figure18")
-    curves = some(rows.curves(DECAYS, "real", "delta", least=2))
+    curves = some(rows.curves(DECAYS, "real", "delta", fewest=2))
     words = {one.label: trend(one.mean) for one in curves}
     return {
         "wrong": sum(word not in FALLING for word in words.values()),

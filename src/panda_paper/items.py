@@ -238,7 +238,7 @@ class Item:
             ): min(repeats, 2)
             for one, repeats in self.plan.items()
         }
-        return replace(self, plan=toy).resized(lambda own: zip(own, TOY_RECORDS, strict=False))
+        return replace(self, plan=toy).resized(lambda sizes: zip(sizes, TOY_RECORDS, strict=False))
 
     def restricted(
         self,
@@ -253,15 +253,15 @@ class Item:
         """
         named_methods = {*self.methods} - ON_REQUEST if methods is None else methods
         plan = {
-            one: repeats or own for one, own in self.plan.items() if one.method in named_methods
+            one: repeats or count for one, count in self.plan.items() if one.method in named_methods
         }
         if not plan:
-            _known(methods or ("",), self.methods, f"method of {self.name}")
+            _checked(methods or ("",), self.methods, f"method of {self.name}")
         part = replace(self, plan=plan)
         if records is None:
             return part
-        sizes = dict.fromkeys(records)
-        return part.resized(lambda own: ((k if k in own else own[0], k) for k in sizes))
+        asked = dict.fromkeys(records)
+        return part.resized(lambda sizes: ((k if k in sizes else sizes[0], k) for k in asked))
 
 
 def _read_items() -> Iterator[Item]:
@@ -287,7 +287,7 @@ def choose_items(what: str) -> tuple[Item, ...]:
     """The items of a name, of several separated by commas, or of the word `all`."""
     if what == "all":
         return tuple(item for item in ITEMS.values() if item.group == "paper")
-    return tuple(ITEMS[name] for name in _known(what.split(","), [*ITEMS], "item"))
+    return tuple(ITEMS[name] for name in _checked(what.split(","), [*ITEMS], "item"))
 
 
 def restricted(
@@ -297,13 +297,13 @@ def restricted(
     repeats: int | None,
 ) -> tuple[Item, ...]:
     """Items with other sizes, some of their methods, or another number of repeats."""
-    _known(methods or (), sorted({name for item in items for name in item.methods}), "method")
+    _checked(methods or (), sorted({name for item in items for name in item.methods}), "method")
     return tuple(item.restricted(records, methods, repeats) for item in items)
 
 
-def _known(names: Sequence[str], known: Sequence[str], word: str) -> list[str]:
+def _checked(names: Sequence[str], choices: Sequence[str], word: str) -> list[str]:
     stripped = [name.strip() for name in names]
     for name in stripped:
-        if name not in known:
-            raise MethodError(f"there is no {word} {name!r}; choose from {', '.join(known)}")
+        if name not in choices:
+            raise MethodError(f"there is no {word} {name!r}; choose from {', '.join(choices)}")
     return stripped

@@ -165,10 +165,10 @@ class PublishedRun:
         Who has no anchor reports what is best blindly.
         """
         losses = []
-        for user, own in zip(self.users, self.anchor_sets, strict=True):
+        for user, anchors in zip(self.users, self.anchor_sets, strict=True):
             loss = self.problem.loss[user]
-            if len(own):
-                nearest = own[surrogates(self.law.domain, own, np.array([user]))[0]]
+            if len(anchors):
+                nearest = anchors[surrogates(self.law.domain, anchors, np.array([user]))[0]]
                 losses.append(self.matrix[np.searchsorted(self.anchors, nearest)] @ loss)
             else:
                 losses.append(loss[self.problem.best_single_output])

@@ -217,7 +217,7 @@ class Row:
             return self.outcome.seconds if self.status == "done" else None
         return self.outcome.values.get(name, getattr(self.cell.setting, name, None))
 
-    def settled(self, limit: float | None) -> bool:
+    def is_final(self, limit: float | None) -> bool:
         """Whether running the cell again under a limit could not tell more."""
         if self.status == "time limit":
             return self.limit is not None and limit is not None and self.limit >= limit
@@ -305,11 +305,11 @@ class Rows(tuple[Row, ...]):
         return Series.of(label, [(place, one.mean(), deviation(one)) for place, one in found])
 
     def curves(
-        self, methods: Iterable[str], value: str, axis: str = "records", least: int = 1
+        self, methods: Iterable[str], value: str, axis: str = "records", fewest: int = 1
     ) -> Curves:
         """The series of those methods that have at least so many points."""
         found = (self.of(name).series(value, axis, name) for name in methods)
-        return Curves(series for series in found if len(series) >= least)
+        return Curves(series for series in found if len(series) >= fewest)
 
     def holds(self, method: str) -> bool:
         """Whether a method has results and the audit of every one holds."""
@@ -368,11 +368,11 @@ class CellStore:
         """The latest result of a cell."""
         return self._rows.get(cell.key)
 
-    def known(self, cell: Cell, limit: float | None) -> bool:
+    def has_final(self, cell: Cell, limit: float | None) -> bool:
         """Whether another run of a cell could not tell more: it was done or infeasible, or ran into
         a limit at least as long."""
         row = None if self._fresh else self.get(cell)
-        return row is not None and row.settled(limit)
+        return row is not None and row.is_final(limit)
 
     def add(self, cell: Cell, outcome: Outcome, limit: float | None) -> None:
         """Append a result."""
@@ -437,8 +437,8 @@ def read_json(path: Path) -> Facts:
     """What a JSON file says; nothing where there is none."""
     if not path.exists():
         return {}
-    known: Facts = json.loads(path.read_text(encoding="utf-8"))
-    return known
+    facts: Facts = json.loads(path.read_text(encoding="utf-8"))
+    return facts
 
 
 def _write_json(path: Path, value: Facts) -> None:

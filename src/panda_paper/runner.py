@@ -98,7 +98,7 @@ def run_cells(
     unique = list(dict.fromkeys(cells))
     for done, cell in enumerate(unique):
         progress(done, cell)
-        if not store.known(cell, limit):
+        if not store.has_final(cell, limit):
             store.add(cell, bench.run(cell, limit), limit)
     return [row for row in map(store.get, unique) if row is not None]
 

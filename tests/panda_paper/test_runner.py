@@ -185,7 +185,7 @@ def test_failures_run_again_and_limits_only_where_they_are_longer(
     store = CellStore(study(tmp_path))
     store.add(cell("EM"), Outcome(status=status), 10.0)
     tried = (5.0, 10.0, 20.0, None)
-    assert tuple(one for one in tried if store.known(cell("EM"), one)) == limits
+    assert tuple(one for one in tried if store.has_final(cell("EM"), one)) == limits
 
 
 def test_a_worker_gives_what_this_process_gives(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from panda_mdp.base.text import per
-from panda_mdp.cli.backup import backup, doctor, restore
+from panda_mdp.cli.backup import backup, doctor, restore, signing_app
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
 from panda_mdp.cli.estimate import estimate, quality
 from panda_mdp.cli.frame import Frame, output_console, working, write_json
-from panda_mdp.cli.meaning import attack, epsilon, explain
+from panda_mdp.cli.meaning import attack, epsilon, explain, verify
 from panda_mdp.cli.options import (
     TRAVELLED,
     CityFile,
@@ -31,10 +31,7 @@ from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
 from panda_mdp.cli.publish import publish, remove, witness
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import invite, quickstart, serve, token
-from panda_mdp.cli.signing import signing_app
-from panda_mdp.cli.solve import draw_map, prior, solve
-from panda_mdp.cli.verify import verify
-from panda_mdp.cli.words import sanitise, words
+from panda_mdp.cli.solve import draw_map, prior, sanitise, solve, words
 from panda_mdp.errors import PandaError
 from panda_mdp.version import __version__
 
@@ -95,8 +92,8 @@ def main() -> None:
     app(prog_name="panda-mdp")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked: bool) -> None:
+    if asked:
         typer.echo(f"panda-mdp {__version__}")
         raise typer.Exit
 

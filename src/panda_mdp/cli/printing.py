@@ -118,16 +118,13 @@ def tell(words: Mapping[str, str], *things: Any, **facts: Any) -> list[tuple[str
 
     Of the facts `unit` and `holds` templates may say `per` and `verdict`.
     """
-    known = {name: fact for name, fact in facts.items() if fact is not None}
-    known = {
-        "per": per(known.get("unit", "")),
-        "verdict": "yes" if known.get("holds") else "NO",
-        **known,
-    }
+    said = {name: fact for name, fact in facts.items() if fact is not None}
+    verdict = "yes" if said.get("holds") else "NO"
+    said = {"per": per(said.get("unit", "")), "verdict": verdict, **said}
     rows = []
     for name, template in words.items():
         with suppress(KeyError):
-            rows.append((name, template.format(*things, **known)))
+            rows.append((name, template.format(*things, **said)))
     return rows
 
 

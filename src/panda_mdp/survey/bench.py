@@ -217,11 +217,13 @@ class MethodRun:
     def row(self) -> Facts:
         """The object that goes into JSON."""
         names = ("method", "problem", "weights", "marginal", "multipliers")
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in names}
+        values = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name not in names
+        }
         unit, epsilon = self.problem.loss_unit, self.problem.epsilon
         words = None if self.bound is None else self.bound.words
         named = {"method": self.method.name, "unit": unit, "epsilon": epsilon, "bound": words}
-        return {**named, **own}
+        return {**named, **values}
 
 
 @dataclass(frozen=True, eq=False)

@@ -191,16 +191,16 @@ def methods() -> Mapping[str, Method]:
         for entry in entry_points(group=GROUP)
     }
     # Nothing from outside takes a name of ours.
-    own = {method.name: method for method in METHODS}
-    return MappingProxyType(own | {name: found[name] for name in found if name not in own})
+    ours = {method.name: method for method in METHODS}
+    return MappingProxyType(ours | found | ours)
 
 
 def choose_methods(names: Iterable[str]) -> tuple[Method, ...]:
     """The methods of these names (dashes count as underscores), each once, in the given order."""
-    known = methods()
+    existing = methods()
     keys = list(dict.fromkeys(name.strip().replace("-", "_") for name in names))
-    unknown = [key for key in keys if key not in known]
+    unknown = [key for key in keys if key not in existing]
     if unknown or not keys:
         what = f"there is no method {unknown[0]!r}" if unknown else "no method is named"
-        raise MethodError(f"{what}; choose from {', '.join(known)}")
-    return tuple(known[key] for key in keys)
+        raise MethodError(f"{what}; choose from {', '.join(existing)}")
+    return tuple(existing[key] for key in keys)
