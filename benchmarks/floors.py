@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from statistics import median
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -163,10 +163,22 @@ def walked() -> Iterator[set[str]]:
     """The files of `src` of which a function runs within; what importing runs is no function."""
     root, files = str(ROOT / "src"), set[str]()
 
+    def ours(code: CodeType) -> bool:
+        return code.co_filename.startswith(root)
+
+    def imported(frame: FrameType | None) -> bool:
+        """Whether a module's own code calls, by whatever is between."""
+        if frame is None:
+            return False
+        body = not frame.f_code.co_flags & CO_OPTIMIZED and ours(frame.f_code)
+        return body or imported(frame.f_back)
+
     def seen(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(root):
-            files.add(code.co_filename.removeprefix(root)[1:])
+        name = code.co_filename.removeprefix(root)[1:]
+        function = event == "call" and code.co_flags & CO_OPTIMIZED and ours(code)
+        if function and name not in files and not imported(frame):
+            files.add(name)
 
     threading.setprofile(seen)
     sys.setprofile(seen)
