@@ -16,8 +16,9 @@ from outside import left_out
 from panda_mdp import City, Mechanism, Problem, attack, exponential, synthetic_city, travel_loss
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.methods.references import android_grid
-from panda_mdp.plot import expected_losses, local_epsilons, write_map
+from panda_mdp.plot import write_map
 from panda_mdp.plot.html import map_data
+from panda_mdp.plot.measures import expected_losses, local_epsilons
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
 NewStatement = Annotated[Path | None, typer.Option(callback=check_target)]
+PLACE = ("lat", "lon")
 LINE_BYTES = 256
 """No place and no index is longer; what is, is refused before anything parses it."""
 PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -281,19 +282,15 @@ def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, fl
 
 def _report(mechanism: Mechanism | PandaTable, record: int) -> Facts:
     """Draw with the operating system's generator; a place where outputs are places."""
+    from panda_mdp.frames.drawing import reported_columns
+
     domain, outputs = mechanism.problem.domain, mechanism.problem.reports
-    output = mechanism.sample(record)
-    if outputs.records is not None:
-        if domain.geographic:
-            at, lat, lon = output, domain.lat, domain.lon
-        else:
-            return {"output": output if domain.labels is None else domain.labels[output]}
-    elif outputs.lat is None or outputs.lon is None:
-        return {"output": output}
-    else:
-        at = output if outputs.names is None else outputs.names.index(output)
-        lat, lon = outputs.lat, outputs.lon
-    return {"output": output, "lat": float(lat[at]), "lon": float(lon[at])}
+    told, output = reported_columns(domain, outputs), mechanism.sample(record)
+    names = outputs.names if outputs.records is None and outputs.names else outputs.codes.tolist()
+    at = list(names).index(output)
+    if "reported_lat" not in told:
+        return {"output": told["reported"][at] if outputs.records is not None else output}
+    return {"output": output} | {name: float(told[f"reported_{name}"][at]) for name in PLACE}
 
 
 def _parsed(domain: Domain, line: str, which: str) -> int | tuple[float, float]:

@@ -22,17 +22,9 @@ from panda_mdp.plot.maps import (
     draw_record,
     draw_side_by_side,
 )
-from panda_mdp.plot.measures import (
-    LossCurve,
-    expected_losses,
-    local_epsilons,
-    privacy_loss_curve,
-    radius_of_share,
-)
 from panda_mdp.plot.style import save_figure
 
 __all__ = [
-    "LossCurve",
     "draw_anchors",
     "draw_attacker_error",
     "draw_calibration",
@@ -48,10 +40,6 @@ __all__ = [
     "draw_shares",
     "draw_side_by_side",
     "draw_trade_off",
-    "expected_losses",
-    "local_epsilons",
-    "privacy_loss_curve",
-    "radius_of_share",
     "save_figure",
     "trade_off",
     "write_map",

@@ -11,7 +11,7 @@ import numpy as np
 from panda_mdp.base.text import amount, inverse, per, plural
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.calibrate import Calibration, Trial
-from panda_mdp.plot.measures import privacy_loss_curve
+from panda_mdp.plot.measures import privacy_losses
 from panda_mdp.plot.style import (
     BLUE,
     GRID,
@@ -107,27 +107,18 @@ def draw_privacy_loss(
 ) -> Figure:
     """How well two records can be told apart, against their distance, beside what is allowed.
 
-    Solid: the worst pair of records at that distance; dotted: the median pair; black: epsilon d.
+    Solid: the worst pair of records at that distance (of 1,500 records where there are more), up to
+    `reach`, a third of the diameter by default; black: epsilon d.
     """
     named = tables if isinstance(tables, Mapping) else {t.method: t for t in tables}
     if not named:
         raise MethodError("there are no tables to draw; give at least one")
-    curves = {name: privacy_loss_curve(table, reach=reach) for name, table in named.items()}
-    sampled = any(curve.sampled for curve in curves.values())
-    pairs = "pairs of a sample of records" if sampled else "all pairs"
-    heading = title or "How well two records can be told apart"
-    figure, axes = chart_figure(7.6, 5, f"{heading}\nby their distance, over {pairs}")
-    for (name, curve), colour in zip(curves.items(), cycle(PALETTE), strict=False):
-        # Distances of ages are whole years: bins between them are empty, the line goes on.
-        seen = ~np.isnan(curve.largest)
-        for which, losses, width, style in (
-            ("worst", curve.largest, 2, "-"),
-            ("median", curve.median, 1.5, ":"),
-        ):
-            axes.plot(curve.distance[seen], losses[seen], color=colour, linewidth=width,
-                      linestyle=style, label=f"{name}: {which} pair")  # fmt: skip
-    end = max(float(curve.distance[-1]) for curve in curves.values())
-    unit = next(iter(named.values())).problem.domain.unit
+    domain = next(iter(named.values())).problem.domain
+    end, unit = domain.diameter / 3 if reach is None else reach, domain.unit
+    figure, axes = chart_figure(7.6, 5, title or "How well two records can be told apart")
+    for (name, table), colour in zip(named.items(), cycle(PALETTE), strict=False):
+        label = f"{name}: worst pair"
+        axes.plot(*privacy_losses(table, end), color=colour, linewidth=2, label=label)
     for epsilon in sorted({table.epsilon for table in named.values()}):
         axes.plot([0, end], [0, epsilon * end], color=INK, linewidth=1.5, linestyle="--", zorder=5,
                   label=f"allowed: epsilon {epsilon:g} {per(unit)}")  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy
 
@@ -54,45 +52,25 @@ def radius_of_share(table: Table, record: int, share: float) -> float:
     return float(distance[order][np.argmax(reached >= share * (1 - 1e-12))])
 
 
-@dataclass(frozen=True)
-class LossCurve:
-    """Privacy loss against distance: bins of distance, and the loss over the pairs in each."""
+def privacy_losses(table: Table, reach: float, bins: int = 40) -> tuple[FloatArray, FloatArray]:
+    """How much two records at a distance can be told apart: upper ends of bins of distance up to
+    `reach`, and the largest max_y |log z_xy / z_x'y| of the pairs in each, in nats.
 
-    distance: FloatArray
-    """Upper end of each bin."""
-    largest: FloatArray
-    """Largest max_y |log z_xy / z_x'y| over the pairs of the bin, in nats; NaN for empty bins."""
-    median: FloatArray
-    pairs: int
-    sampled: bool
-    """Whether the pairs are those of a sample of the records."""
-
-
-def privacy_loss_curve(
-    table: Table, *, bins: int = 40, reach: float | None = None, records: int = CURVE_RECORDS
-) -> LossCurve:
-    """How much two records at a distance can be told apart, beside what epsilon allows.
-
-    Takes all pairs of up to `records` records (drawn where there are more) within `reach`, a third
-    of the diameter by default. For a statement over all pairs use the audit.
+    Takes all pairs of up to 1,500 records, drawn where there are more. For a statement over all
+    pairs use the audit.
     """
     domain = table.problem.domain
-    sampled = domain.size > records
-    generator, count = np.random.default_rng(0), min(records, domain.size)
+    generator, count = np.random.default_rng(0), min(CURVE_RECORDS, domain.size)
     some = np.sort(generator.choice(domain.size, count, replace=False))
-    limit = domain.diameter / 3 if reach is None else reach
     weights = np.asarray(table.weights[some], dtype=np.float64)
     # Two impossible outcomes tell nothing apart, a possible and an impossible one everything.
     logs = np.log(weights, out=np.full(weights.shape, -2 * UNBOUNDED), where=weights > 0)
     distance = domain.distances(some, some)[np.triu_indices(count, 1)]
-    near_pairs, gap = distance <= limit, scipy.spatial.distance.pdist(logs, "chebyshev")
-    found = (
-        scipy.stats.binned_statistic(
-            distance[near_pairs], gap[near_pairs], how, bins, (0, limit)
-        ).statistic
-        for how in ("max", "median")
+    near_pairs, gap = distance <= reach, scipy.spatial.distance.pdist(logs, "chebyshev")
+    found = scipy.stats.binned_statistic(
+        distance[near_pairs], gap[near_pairs], "max", bins, (0, reach)
     )
-    largest, median = np.stack([*found]).astype(np.float64)
-    largest[largest > UNBOUNDED] = median[median > UNBOUNDED] = np.inf
-    edges = np.linspace(0, limit, bins + 1)
-    return LossCurve(edges[1:], largest, median, int(near_pairs.sum()), sampled)
+    # Distances of ages are whole years: bins between them are empty.
+    seen = np.isfinite(found.statistic)
+    largest = np.where(found.statistic > UNBOUNDED, np.inf, found.statistic)
+    return found.bin_edges[1:][seen], largest[seen]
