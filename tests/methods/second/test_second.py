@@ -95,7 +95,7 @@ def test_second_objective_is_the_lps_and_certified(name, seed):
         budget=1.03 * first.loss,
         shift=shift_of(problem, name),
     )
-    value = goal.forms.value(table.matrix)
+    value = goal.value(table.matrix)
     assert facts["value"] == pytest.approx(goal.sign * value)
     # Never below the optimum, and the bound never above it: rigorous on both sides.
     assert value >= best - 1e-7
@@ -116,12 +116,12 @@ def test_a_limit_is_kept_at_the_least_loss(name):
     free = pm.solve_lp(problem, "all")
     common = np.tile(free.matrix.mean(axis=0), (6, 1))
     # Half way from the table without a limit to one that ignores the record.
-    limit = 0.5 * (goal.forms.value(common) + goal.forms.value(free.matrix))
+    limit = 0.5 * (goal.value(common) + goal.value(free.matrix))
     table = pm.limit_attacker(problem, name, goal.sign * limit, radius=radius)
     best = brute_force(
         problem, forms_of(problem, name, radius), limit=limit, shift=shift_of(problem, name)
     )
-    assert goal.forms.value(table.matrix) <= limit
+    assert goal.value(table.matrix) <= limit
     assert best > free.loss * 1.001  # the limit binds
     bound = table.details["limited"]["bound"]
     assert bound <= best + 1e-9
@@ -176,8 +176,8 @@ def test_the_first_order_method_brackets_the_optimum(name):
     )
     bound = goal.sign * facts["bound"]
     assert bound <= best + 1e-9
-    assert goal.forms.value(table.matrix) >= best - 1e-7
-    assert facts["value"] == pytest.approx(goal.sign * goal.forms.value(table.matrix))
+    assert goal.value(table.matrix) >= best - 1e-7
+    assert facts["value"] == pytest.approx(goal.sign * goal.value(table.matrix))
     # Both are near, so neither side of the bracket is idle.
     assert abs(bound - best) <= 0.1 * abs(best)
     assert abs(goal.sign * facts["value"] - best) <= 0.1 * abs(best)
@@ -193,7 +193,7 @@ def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name):
     goal = objective(problem, name, radius)
     free = pm.solve_lp(problem, "all")
     common = np.tile(free.matrix.mean(axis=0), (12, 1))
-    limit = goal.sign * (0.7 * goal.forms.value(free.matrix) + 0.3 * goal.forms.value(common))
+    limit = goal.sign * (0.7 * goal.value(free.matrix) + 0.3 * goal.value(common))
     best = brute_force(
         problem,
         forms_of(problem, name, radius),
@@ -203,7 +203,7 @@ def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name):
     table = pm.limit_attacker(problem, name, limit, radius=radius, gap=0.02, backend="cpu")
     facts = table.details["limited"]
     assert goal.sign * facts["value"] <= goal.sign * limit
-    assert facts["value"] == pytest.approx(goal.sign * goal.forms.value(table.matrix))
+    assert facts["value"] == pytest.approx(goal.sign * goal.value(table.matrix))
     assert facts["bound"] <= best + 1e-9
     assert table.loss >= best - 1e-9
     assert facts["bound"] >= 0.95 * best
@@ -253,16 +253,16 @@ def test_any_weights_bound_the_objective_from_below(name):
     goal = objective(
         problem, name, 1.0 if name == "located" else None, rng.dirichlet(np.ones(5), 9)
     )
-    forms = goal.forms
+    forms = goal
     for _ in range(40):
         table = rng.dirichlet(0.3 * np.ones(5), 9)
         weights = rng.dirichlet(0.3 * np.ones(len(forms.forward(table))), 5).T
         # Weights of a group may sum to anything.
         for size in (1.0, 0.3, 4.0):
             below = (forms.below(size * weights) * table).sum()
-            assert below <= goal.forms.value(table) + 1e-12
+            assert below <= goal.value(table) + 1e-12
         # The eigenvalues behind the steps, where all forms of a group are held.
-        assert goal.forms.value(table) == pytest.approx(
+        assert goal.value(table) == pytest.approx(
             -quantity(problem, name, 1.0 if name == "located" else None, table)
             if name == "error"
             else quantity(problem, name, 1.0 if name == "located" else None, table)
@@ -338,15 +338,15 @@ def test_a_mixture_meets_a_convex_limit_with_nearly_the_least_share():
     problem = problem_of(9, 12, 6)
     goal = objective(problem, "vulnerability")
     table, safe = pm.exponential(problem).matrix, np.full((12, 6), 1 / 6)
-    low, high = goal.forms.value(safe), goal.forms.value(table)
+    low, high = goal.value(safe), goal.value(table)
     for share in (0.1, 0.5, 0.9):
         most = low + share * (high - low)
-        mixed = mixture(table, safe, goal.forms.value, most)
-        assert most - 0.02 * (high - low) <= goal.forms.value(mixed) <= most
+        mixed = mixture(table, safe, goal.value, most)
+        assert most - 0.02 * (high - low) <= goal.value(mixed) <= most
         part = (mixed - safe)[table != safe] / (table - safe)[table != safe]
         assert part == pytest.approx(part[0])
-    assert mixture(table, safe, goal.forms.value, high) is table
-    assert mixture(table, safe, goal.forms.value, low) is safe
+    assert mixture(table, safe, goal.value, high) is table
+    assert mixture(table, safe, goal.value, low) is safe
 
 
 @pytest.mark.parametrize("name", ["error", "located"])

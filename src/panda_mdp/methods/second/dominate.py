@@ -39,7 +39,6 @@ from panda_mdp.methods.second.objectives import (
     Guesses,
     Losses,
     Measure,
-    Objective,
     guess_sets,
     place_error,
 )
@@ -78,6 +77,7 @@ class Combined(Forms):
     """The v_k, then the w_j, which are limited."""
     rates: FloatArray
     looks: int = 0
+    name = "dominance"
     work = 1.0
     relative = True
     # The loss follows the price of all measures together closely, and the rates go on moving.
@@ -263,7 +263,7 @@ def least_factor(
         limits.append(Measure("loss", lost, 1.0, False, loss / unit, loss / unit * UNDER))
     # The first loss is limited exactly.
     forms = Combined.about(measures, [*limits[:1], *limits[2:]])
-    limit = Limit(Objective("dominance", forms), first, most, enough=1.0 if decide else None)
+    limit = Limit(forms, first, most, enough=1.0 if decide else None)
     standing = second_solve(limit, exact, trade_off, budget, progress)
     best = standing.certified
     gained = sorted((m.gain.value(best.matrix), m.reference, m.name) for m in measures)

@@ -47,7 +47,7 @@ from panda_mdp.methods.optimal.lp import (
     entry_bounds,
 )
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.methods.second.objectives import Objective
+from panda_mdp.methods.second.objectives import Forms
 from panda_mdp.privacy.repair import estimate, repair
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.release import floor_row, normalise, release
@@ -98,7 +98,7 @@ class Limit:
 
     def __init__(
         self,
-        goal: Objective,
+        goal: Forms,
         first: Mechanism,
         most: float,
         safe: FloatArray | None = None,
@@ -106,7 +106,7 @@ class Limit:
     ) -> None:
         self.enough = enough
         self.goal, self.first, self.most, self.on_loss = goal, first, most, safe is None
-        self.limited, self.least = self.pair(first.problem.expected_loss, goal.forms.value)
+        self.limited, self.least = self.pair(first.problem.expected_loss, goal.value)
         table = first.matrix if safe is None else safe
         self.inside = Point(self.limited(table), self.least(table), table)
 
@@ -156,11 +156,11 @@ class LimitSolver(TableSolver):
 
     def value(self, mechanism: Mechanism) -> float:
         table = mechanism.matrix
-        return self.limit.least(table) + self.goal.forms.penalty(table)
+        return self.limit.least(table) + self.goal.penalty(table)
 
     def allowed(self, gap: float, bound: float) -> float:
         """A share of the loss, or of what the objective can gain at all."""
-        limit, share = self.limit, self.limit.on_loss and not self.goal.forms.relative
+        limit, share = self.limit, self.limit.on_loss and not self.goal.relative
         room = gap * (limit.inside.least - bound if share else bound)
         if limit.enough is None:
             return room
@@ -226,7 +226,7 @@ class ExactLimit(LimitSolver, OneLp):
         build = partial(all_pairs, most=LARGEST_EXPONENT) if few else constraint_graph
         self.graph = build(problem.domain, problem.epsilon)
         self.edges, self.exponent = self.graph.count, problem.epsilon * self.graph.length
-        self._ceilings = self.goal.forms.ceilings(limit.most, limit.on_loss)
+        self._ceilings = self.goal.ceilings(limit.most, limit.on_loss)
 
     def advance(self, target: int, standing: Standing) -> None:
         for _ in range(GUESSED_AGAIN):
@@ -302,7 +302,7 @@ class ExactLimit(LimitSolver, OneLp):
         # What rounds the products and the sums is within what `below` leaves.
         least = boxed_bound(problem, graph, edges, self._most * INFLATED, cost)
         left = least - given.sum() - 4 * ROUNDED * (abs(least) + np.abs(given).sum())
-        unit = 1.0 if self.goal.forms.relative else ceilings[0].reference
+        unit = 1.0 if self.goal.relative else ceilings[0].reference
         bound = (unit if limit.on_loss else self.scale) * left / total
         return float(bound - 8 * ROUNDED * abs(bound))
 
@@ -328,7 +328,7 @@ class Descent(LimitSolver):
         )
         self.inside: Point = limit.inside
         self.outside: Point | None = None
-        self._origin, price_factor = limit.limited(first.matrix), self.goal.forms.price_factor
+        self._origin, price_factor = limit.limited(first.matrix), self.goal.price_factor
         self._room = room = abs(limit.most - self._origin)
         # With the price a loss moves from its origin as the square, an objective as the root, which
         # follows more slowly; the aim is the share of the way to the limit that is aimed at.
@@ -357,7 +357,7 @@ class Descent(LimitSolver):
         """Minimise loss + `price` v, at a price in the range of the steps' numbers."""
         low, high = (self.solver.unit * end for end in PRICES)
         self.price = min(max(price, low), high)
-        self.solver.aim(self.goal.forms, self.price)
+        self.solver.aim(self.goal, self.price)
 
     def advance(self, target: int, standing: Standing) -> None:
         if not self._room > 0:
@@ -372,7 +372,7 @@ class Descent(LimitSolver):
         table = self.solver.matrix()
         nearly = estimate(self.closure, table, self.problem.epsilon)
         self.loss = self.problem.expected_loss(nearly)
-        self.objective = self.goal.forms.value(nearly)
+        self.objective = self.goal.value(nearly)
         limit, score = self.limit, self.limit.score(self.inside, self.outside)
         point = Point(*limit.pair(self.loss, self.objective), table)
         if point.limited > limit.most:
@@ -399,7 +399,7 @@ class Descent(LimitSolver):
         moved = max(share / self._aim, FAINTEST)
         self.solver.follow()
         self._rested += 1
-        forms, step = self.goal.forms, -math.log(moved) / self._power
+        forms, step = self.goal, -math.log(moved) / self._power
         reach = forms.faster * self._farthest
         if min(abs(step), reach) <= forms.least_step or self._rested < self._rest:
             return

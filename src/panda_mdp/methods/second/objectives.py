@@ -52,13 +52,18 @@ LARGEST_GAIN = 40_000_000
 
 @dataclass(frozen=True)
 class Forms(ABC):
-    """The linear forms of an objective over tables of shape (K, m)."""
+    """The linear forms of an objective over tables of shape (K, m).
+
+    The quantity that the name says is `sign` v: an error, which should be large, is -v.
+    """
 
     stiffness: float
     """What the forms add to a record's degree at most, which is a dozen edges or so: the more, the
     longer the steps of the weights and the shorter those of the table."""
     coefficients: Any
     """A, in the form that the class says."""
+    name = ""
+    sign = 1.0
     work = 0.5
     """Iterations, of those of the first solve, that take with checks and repair no longer than it
     did."""
@@ -72,6 +77,11 @@ class Forms(ABC):
     price_factor = 6.0
     """The price at which a slack is used up, near enough to begin with: so many slacks of loss for
     all that the objective could fall."""
+
+    @property
+    def unit(self) -> str:
+        """Of the quantity."""
+        return ""
 
     @abstractmethod
     def forward(self, table: FloatArray) -> FloatArray:
@@ -163,6 +173,8 @@ class Measure:
 class Gain(Forms):
     """All guesses: (A z)_wy = sum_x a_wx z_xy, with all a_wx >= 0."""
 
+    name: str = ""
+
     @property
     def guesses(self) -> int:
         return int(self.coefficients.shape[0])
@@ -218,12 +230,17 @@ class Guesses(Forms):
     problem: Problem
     at_rest: float
     """Precision of the guesses of a value."""
+    name, sign = "error", -1.0
     work = 0.4
     price_factor = 10.0
 
     @property
     def guesses(self) -> int:
         return int(self.coefficients.shape[1])
+
+    @property
+    def unit(self) -> str:
+        return self.problem.domain.unit
 
     @classmethod
     def around(cls, problem: Problem, table: FloatArray | None) -> Guesses:
@@ -324,19 +341,6 @@ Name = Literal["vulnerability", "located", "error"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """Something to be made small, and what it is in words that people use.
-
-    The quantity that the name says is `sign` v: an error, which should be large, is -v.
-    """
-
-    name: str
-    forms: Forms
-    sign: float = 1.0
-    unit: str = ""
-
-
 def check_name(name: Name, radius: float | None) -> None:
     """Refuse what is no objective, before anything is computed."""
     if name not in NAMES:
@@ -350,7 +354,7 @@ def check_name(name: Name, radius: float | None) -> None:
 
 def objective(
     problem: Problem, name: Name, radius: float | None = None, table: FloatArray | None = None
-) -> Objective:
+) -> Forms:
     """The objective of a name, with all its forms; of an error with all records as guesses, or
     those near the best ones of `table`.
 
@@ -359,18 +363,18 @@ def objective(
     "error": the best guess's expected distance from the record, to be made large.
     """
     if name == "error":
-        return Objective(name, Guesses.around(problem, table), -1.0, problem.domain.unit)
+        return Guesses.around(problem, table)
     # Where a record counts for many guesses their weights must move together.
     stiffness = 2.0 if radius is None else 5.0
     gain = scipy.sparse.csr_array(guess_sets(problem, radius) * problem.prior)
-    return Objective(name, Gain(stiffness, gain))
+    return Gain(stiffness, gain, name)
 
 
 def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArray) -> float:
     """What the name says of one table, exactly."""
     if name == "error":
         return place_error(problem, table)
-    return objective(problem, name, radius).forms.value(table)
+    return objective(problem, name, radius).value(table)
 
 
 def guess_sets(problem: Problem, radius: float | None) -> scipy.sparse.csr_array:

@@ -76,7 +76,7 @@ def second_objective(
     goal = objective(problem, name, radius, None if exact else best.matrix)
     limit = Limit(goal, best, most)
     fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
-    work, budget = (fewest, goal.forms.work), replace(budget, gap=OBJECTIVE_GAP)
+    work, budget = (fewest, goal.work), replace(budget, gap=OBJECTIVE_GAP)
     standing = second_solve(limit, exact, trade_off, budget, progress, work)
     facts = {
         "objective": name,
