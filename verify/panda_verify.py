@@ -44,17 +44,17 @@ def number(value, least=0, types=(int,)):
     good = type(value) in types and least <= value <= sys.float_info.max
     need(good, f"the file says {str(value)[:40]!r} where a number from {least} is due")
     return value
-
 def nested(value, left=DEEPEST):
     parts = value.values() if type(value) is dict else value if type(value) is list else ()
     return left >= 0 and all(nested(part, left - 1) for part in parts)
 
+def plain(text):  # without control characters
+    return not any(c < " " or "~" < c < "\xa0" for c in text)
 def shown(value):  # a fraction for people
     try:
         return repr(float(value))
     except OverflowError:
         return "a number beyond float64"
-
 def shift(n, bits):  # floor(n 2^bits)
     return n << bits if bits >= 0 else n >> -bits
 def dyadic(x):  # a finite float as n 2^e, exactly, e <= 0
@@ -278,7 +278,7 @@ def read(data):
         number(value, -sys.float_info.max, (int, float))
     kind, unit = table.kind, table.unit = domain["kind"], domain["unit"]
     known = kind in METRICS and unit == {"haversine": "km", "angular": "rad"}.get(kind, unit)
-    known &= not any(c < " " or "~" < c < "\xa0" for c in unit + claims["loss"]["unit"])
+    known &= plain(unit + claims["loss"]["unit"])
     need(known, f"{kind!r}, {unit!r}, or a unit with control characters")
     names, first = ARRAYS[kind], ARRAYS[kind][0]
     k = table.size = table.parts[first].shape[0]
@@ -319,7 +319,7 @@ def read(data):
 def read_outputs(table):  # what may be reported, and how many
     kind, labels = table.claims["outputs"]["kind"], table.claims["outputs"]["labels"]
     need(kind in ("records", "places", "labels"), f"outputs of kind {kind!r}")
-    table.reports, count = kind, None
+    table.reports, count, most = kind, None, sys.float_info.max
     if kind == "records":
         count, known = len(table.take("outputs", None)), {*range(table.size)}
         distinct = len({*table.values["outputs"]} & known) == count and labels is None
@@ -332,7 +332,7 @@ def read_outputs(table):  # what may be reported, and how many
     for names, size in ((labels, count), (table.claims["domain"]["labels"], table.size)):
         if names is not None:
             good = type(names) is list and all(type(a) in (str, int, float, bool) for a in names)
-            good = good and all(type(a) is str or abs(a) <= sys.float_info.max for a in names)
+            good = good and all(plain(a) if type(a) is str else abs(a) <= most for a in names)
             need(good and len({*names}) == len(names) and size in (None, len(names)), "labels")
     count = len(labels) if kind == "labels" else count
     need(count, "no outputs")

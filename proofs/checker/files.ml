@@ -228,10 +228,15 @@ let metric_arrays = function
   | "graph" -> [ "edges"; "steps" ]
   | _ -> raise (Unreadable "distances of an unknown kind")
 
-(* Texts and finite numbers, all different; 1, 1.0 and true are the same number. *)
+(* Without control characters. *)
+let plain text = List.for_all (fun c -> c >= 32 && (c < 127 || c >= 160)) (Json.characters text)
+
+(* Texts without control characters and finite numbers, all different; 1, 1.0 and true are the same number. *)
 let check_labels labels count =
   let value = function
-    | Json.Text t -> (t, Q.zero)
+    | Json.Text t as v ->
+        need (plain (Json.text v)) "a label with control characters";
+        (t, Q.zero)
     | Json.Number n as v ->
         let f = Json.number v in
         ("", if Json.is_whole n then Q.of_string n else Q.of_float f)
@@ -456,9 +461,8 @@ let read data =
   let kind = Json.text (Json.get "kind" domain) and unit = Json.text (Json.get "unit" domain) in
   need (kind <> "haversine" || unit = "km") "great circles are in km";
   need (kind <> "angular" || unit = "rad") "angles are in rad";
-  let plain c = c >= 32 && (c < 127 || c >= 160) in
   let units = [ unit; Json.text (Json.get "unit" (Json.get "loss" claims)) ] in
-  need (List.for_all (fun u -> List.for_all plain (Json.characters u)) units) "a unit with control characters";
+  need (List.for_all plain units) "a unit with control characters";
   let first = section (List.hd (metric_arrays kind)) in
   let edges = if kind = "graph" then (
     let edges = whole "edges" [ -1; 2 ] in

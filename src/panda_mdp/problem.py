@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from panda_mdp.base.arrays import (
     real_numbers,
 )
 from panda_mdp.base.floored import BLOCK_ENTRIES
-from panda_mdp.base.text import Facts, card, per
+from panda_mdp.base.text import CONTROLS, Facts, card, per
 from panda_mdp.errors import MethodError, ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
 from panda_mdp.outputs import Outputs
@@ -104,7 +103,7 @@ class Problem(RebuiltOnCopy):
             set_(self, "loss_unit", self.domain.unit)
         for unit in (self.domain.unit, self.loss_unit):
             # Whoever prints it prints one line, and nothing that a terminal would obey.
-            if any(category(letter) == "Cc" for letter in str(unit)):
+            if CONTROLS.search(str(unit)):
                 raise ProblemError(f"the unit {unit!r} has control characters; leave them out")
         if self.scale_warning:
             warnings.warn(self.scale_warning, ScaleWarning, stacklevel=3)

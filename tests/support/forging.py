@@ -692,6 +692,8 @@ SECTIONS: dict[str, Change] = {
     "a unit that ends early": state("domain.unit", "unit\0"),
     "a unit of losses that a terminal obeys": state("loss.unit", "\x9b2J"),
     "a unit that is taken back": state("loss.unit", "\x7f"),
+    "a label of two lines": state("domain.labels", ["a\nholds: ", *range(11)]),
+    "a label that a terminal obeys": state("domain.labels", ["\x1b[2J", *range(11)]),
     "notes without a date": without("notes.date"),
     "notes without a library": without("notes.library"),
     "losses with a digest": state("loss.digest", "0" * 64),

@@ -25,6 +25,12 @@ def within(seconds: float | None, clock: Clock = time.monotonic) -> Iterator[Non
         _ENDS.reset(token)
 
 
+def current_clock() -> Clock:
+    """The clock that ends what runs, the innermost of several; the system's where none does."""
+    ends = _ENDS.get()
+    return ends[-1][1] if ends else time.monotonic
+
+
 def limited() -> bool:
     """Whether what runs has an end."""
     return bool(_ENDS.get())

@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, Literal
@@ -24,8 +25,22 @@ _ONE = {f"{word}s": word for word in _WORDS}
 _MANY = {word: f"{word}s" for word in _WORDS}
 
 
+CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
+"""What a terminal may obey, or what ends a line: no unit and no label has any of it."""
+
+
+def one_line(text: str) -> str:
+    """A text from a file, or a message that may quote one, as nothing that a terminal obeys.
+
+    >>> one_line("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
 class FreeText(str):
-    """A text that a file brought: equal to what the file says, and marked wherever it is printed.
+    """A text that a file brought: equal to what the file says, and marked wherever it is printed,
+    in one line.
 
     >>> told = FreeText("optimal")
     >>> f"{told}", str(told), told == "optimal", canonical(told)
@@ -33,7 +48,7 @@ class FreeText(str):
     """
 
     def __str__(self) -> str:
-        return f"{self[:]} (unverified)"
+        return f"{one_line(self[:])} (unverified)"
 
     def __format__(self, _: str) -> str:
         return str(self)

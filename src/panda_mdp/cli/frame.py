@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from panda_mdp.base.atomic import write_whole
-from panda_mdp.base.text import plain
+from panda_mdp.base.text import one_line, plain
 from panda_mdp.errors import PandaError
 
 BAD_INPUT = 2
@@ -100,4 +100,4 @@ def _complain(error: Exception) -> int:
 
 
 def _say(kind: str, message: str) -> None:
-    sys.stderr.write(f"{kind}: {' '.join(message.split())}\n")
+    sys.stderr.write(f"{kind}: {one_line(' '.join(message.split()))}\n")

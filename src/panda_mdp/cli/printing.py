@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from panda_mdp.base.text import per
+from panda_mdp.base.text import one_line, per
 from panda_mdp.cli.frame import output_console, progress_console, write_json
 
 if TYPE_CHECKING:
@@ -138,6 +138,6 @@ def show(
     table = Table("name", title=title, title_justify="left", show_header=False)
     table.add_column("value", overflow="fold")
     for name, shown in tell(rows, **facts) if isinstance(rows, Mapping) else rows:
-        table.add_row(name, str(shown))
+        table.add_row(name, one_line(str(shown)))
     output_console().print(table)
     write_json(json, facts)

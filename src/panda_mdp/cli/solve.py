@@ -262,19 +262,20 @@ TABLE = {
 SECOND = (
     "the loss, then {what} within {percent:g} % of it: {value:.4g}{of}, with the loss alone "
     "{before:.4g}{of}; no private table of loss {budget:.4g} {loss_unit} gets beyond "
-    "{bound:.4g}{of}"
+    "{bound:.4g}{of} (stated by this run, in no file proved)"
 )
 LIMITED = (
     "the loss, with {what} at {side} {limit:.4g}{of} (it is {value:.4g}{of}); no private table "
-    "within that limit has less than {bound:.4g} {loss_unit}, and without it the loss is "
-    "{loss_without:.4g} {loss_unit}"
+    "within that limit has less than {bound:.4g} {loss_unit} (stated by this run, in no file "
+    "proved), and without it the loss is {loss_without:.4g} {loss_unit}"
 )
 
 
 DOMINATES = (
     "all that a guesser gains, at the loss of the reference ({loss[1]:.4g} {loss_unit}): each is "
     "at most {factor:.3f} of what the reference gives away, and no private table has less than "
-    "{bound:.3f}; {parts}; the best guess is {error[0]:.3g} {unit} off, {error[1]:.3g} there"
+    "{bound:.3f} (stated by this run, in no file proved); {parts}; the best guess is "
+    "{error[0]:.3g} {unit} off, {error[1]:.3g} there"
 )
 
 

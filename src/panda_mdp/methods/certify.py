@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.deadline import Clock, within
+from panda_mdp.base.deadline import Clock, current_clock, within
 from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
@@ -83,7 +82,7 @@ class Budget:
     """Of the loss to its bound; None where none is asked for."""
     time_limit: float | None = None
     iterations: int = 100_000
-    clock: Clock = time.monotonic
+    clock: Clock = field(default_factory=current_clock)
 
     @property
     def latest(self) -> float | None:

@@ -22,6 +22,7 @@ from panda_mdp.base.arrays import (
     real_numbers,
 )
 from panda_mdp.base.sealing import sealed
+from panda_mdp.base.text import CONTROLS
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
@@ -532,6 +533,8 @@ def check_labels(labels: Iterable[Label], name: str, error: type[Exception]) -> 
             raise error(
                 f"{name}[{k}] is a {type(label).__name__}; labels are text or finite numbers"
             )
+        if CONTROLS.search(str(label)):
+            raise error(f"{name}[{k}] is {label!r}; labels have no control characters")
     if len(set(plain)) != len(plain):
         again = next(label for label in plain if plain.count(label) > 1)
         raise error(f"{name} hold {again!r} more than once; labels are all different")
