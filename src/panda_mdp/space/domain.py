@@ -529,12 +529,9 @@ def check_labels(labels: Iterable[Label], name: str, error: type[Exception]) -> 
     """Labels as plain text or numbers, all different."""
     plain = tuple(k.item() if isinstance(k, np.generic) else k for k in labels)
     for k, label in enumerate(plain):
-        if not isinstance(label, str) and not (isinstance(label, int | float) and isfinite(label)):
-            raise error(
-                f"{name}[{k}] is a {type(label).__name__}; labels are text or finite numbers"
-            )
-        if CONTROLS.search(str(label)):
-            raise error(f"{name}[{k}] is {label!r}; labels have no control characters")
+        number = isinstance(label, int | float) and isfinite(label)
+        if not (number or (isinstance(label, str) and not CONTROLS.search(label))):
+            raise error(f"{name}[{k}] is {label!r:.40}; labels are plain text or finite numbers")
     if len(set(plain)) != len(plain):
         again = next(label for label in plain if plain.count(label) > 1)
         raise error(f"{name} hold {again!r} more than once; labels are all different")
