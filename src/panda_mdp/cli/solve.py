@@ -147,9 +147,11 @@ class Solving:
         method NAME: A method that `compare` knows.
         gap NUMBER: Gap to the bound at which `optimal` ends.
         time_limit SECONDS: End with the best so far; 0 for no limit.
+        compact: Save it short, as browsers and the npm package read it; a little is lost.
     """
 
     delta: Share = None
+    compact: bool = False
     method: str = "optimal"
     gap: Gap = 0.01
     time_limit: NonNegative = 0.0
@@ -212,6 +214,7 @@ def solve(
     from panda_mdp.city.traces import load_prior
     from panda_mdp.methods.references import REFERENCES, at_displacement
     from panda_mdp.panda.panda_table import PandaTable
+    from panda_mdp.table.thin import compact
 
     method, displacement = solving.method.strip(), objectives.displacement
     only = (
@@ -229,6 +232,8 @@ def solve(
             noise_of = REFERENCES[str(objectives.reference)]
             problem = at_displacement(problem, noise_of, displacement).problem
     table = solving.table(problem, objectives)
+    if solving.compact:
+        table = compact(table)
     table.save(out)
     numbers = {
         "file": str(out),

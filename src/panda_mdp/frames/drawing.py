@@ -233,16 +233,18 @@ class FrameSummary:
     def lines(self) -> list[str]:
         """What happened, for people."""
         unit, shared = self.guarantee.unit, "for every row"
-        what = "rows" if self.places == 1 else f"places ({self.places} in a row)"
+        noun = "rows" if self.places == 1 else "places"
+        what = noun if self.places == 1 else f"places ({self.places} in a row)"
         each = f"epsilon {self.guarantee.epsilon:g} {per(unit)}"
         where = "" if self.limit is None else f" beyond {self.limit:g} {unit}"
         spent = (
-            f"every row is an independent draw of {each}: a person in n rows spends n times "
+            f"every place is an independent draw of {each}: a person in n rows spends "
+            f"{'' if self.places == 1 else f'{self.places} '}n times "
             "that; name the person's column (person=) to see and bound it"
         )
         if self.draws:
             shared = "once for each person, period and place, whose rows share it"
-            how = "different places" if self.keyed else "rows, each an independent draw"
+            how = "different places" if self.keyed else f"{noun}, each an independent draw"
             spent = (
                 f"{len(self.totals):,} persons, {self.people:,} persons and periods; at most "
                 f"{self.most:,} {how} in a period: up to {self.spent:g} {per(unit)} in a period, "
@@ -250,7 +252,7 @@ class FrameSummary:
             )
         told = (
             (True, f"{self.reported:,} of {self.rows:,} {what} reported"),
-            (self.outside, f"{self.outside:,} rows not covered{where}"),
+            (self.outside, f"{self.outside:,} {noun} not covered{where}"),
             (
                 self.over_budget,
                 f"{self.over_budget:,} rows held back: their person's budget was spent",

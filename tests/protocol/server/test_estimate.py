@@ -9,6 +9,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.meaning.estimate import estimate_counts
+from panda_mdp.meaning.shuffled import ShuffledReports
 from panda_mdp.panda.law import surrogates
 from panda_mdp.protocol.server.estimate import (
     anchors_likelihood,
@@ -44,6 +45,22 @@ def test_one_report_of_each_user_is_what_the_library_estimates() -> None:
     for name in ("raw", "share", "low", "high"):
         np.testing.assert_allclose(numbers(found, name), getattr(expected, name)[0], atol=1e-12)
     np.testing.assert_allclose(found.share, expected.records[0], atol=1e-12)
+
+
+def test_counts_alone_hide_each_report_among_the_others() -> None:
+    """Where each user drew once, from one whole table; else nothing is said."""
+    release = table(0.5)
+    rows = [(f"u{n}", 1, n % 4, 1) for n in range(400)]
+    found = estimate_tables({1: encode(release)}, rows, whole=True)
+    assert found.batch is not None and found.batch[1] == 1e-6
+    assert found.batch[0] == pytest.approx(ShuffledReports(release, 400).epsilon(1e-6))
+    assert found.batch[0] < 0.5 * ShuffledReports(release, 400).local
+    twice = [*rows[:-1], ("u399", 1, 3, 2)]
+    elsewhere = [*rows, ("u7", 1, 0, 1)]
+    for told, whole in ((rows, False), (twice, True), (elsewhere, True), ([], True)):
+        assert estimate_tables({1: encode(release)}, told, whole=whole).batch is None
+    both = {version: encode(release) for version in (1, 2)}
+    assert estimate_tables(both, rows, whole=True).batch is None
 
 
 def test_repeated_reports_of_one_user_do_not_narrow_the_limits() -> None:

@@ -401,6 +401,9 @@ class Estimate(Message):
     users: Count
     reports: Count
     confidence: Probability = 0.95
+    batch: tuple[NonNegative, Probability] | None = None
+    """(epsilon, delta) between any two records of who sees counts of these reports and nothing
+    else, where each user made one draw of one table; None where that is not so, or not known."""
 
 
 # Rows of a ball

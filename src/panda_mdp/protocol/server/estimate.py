@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -17,8 +19,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.deconvolution import bumps_of, fit_shares
 from panda_mdp.meaning.estimate import Channel, estimate_groups, zone_matrix
+from panda_mdp.meaning.shuffled import ShuffledReports
 from panda_mdp.panda.file import decode
 from panda_mdp.panda.law import AnchorLaw, surrogates
 from panda_mdp.protocol.messages.deployments import Estimate, ZoneEstimate
@@ -26,6 +30,8 @@ from panda_mdp.protocol.server.solving import Solution
 from panda_mdp.protocol.server.store.catalogue import domain_of, domain_row, table_row
 from panda_mdp.protocol.server.store.schema import DeploymentRow, ReportRow, RoundRow
 
+BATCH_DELTA = 1e-6
+"""That goes with the epsilon of counts of reports whose order is lost."""
 MOST_UNITS = 1000
 """Users of anchors that are looked at: each is a column of its own."""
 Rows = Sequence[tuple[str, int, int, int]]
@@ -34,8 +40,11 @@ Sets = Mapping[tuple[int, str], tuple[IntArray, Solution]]
 """The anchors of a user in a round, and the round's table."""
 
 
-def estimate_tables(files: Mapping[int, bytes], rows: Rows) -> Estimate:
+def estimate_tables(files: Mapping[int, bytes], rows: Rows, *, whole: bool = False) -> Estimate:
     """Of reports drawn from whole tables or balls; `files` has those of the versions.
+
+    Where they were drawn from `whole` tables, of one version and once by each user, the answer has
+    the (epsilon, delta) of who sees their counts alone: a ball's centre would tell more.
 
     The tables were audited when they were published. Versions share one distribution of people, so
     that each is a part of one channel, as large as its part of the reports.
@@ -59,7 +68,13 @@ def estimate_tables(files: Mapping[int, bytes], rows: Rows) -> Estimate:
     groups = np.concatenate(grouped, axis=1)
     found = estimate_groups(np.concatenate(parts, axis=1), groups, zones, bumps_of(domain))
     share, low, high, unplaced, records = (part[0] for part in found)
-    return _message(records, zones, (raw, share, low, high), unplaced <= 0.5 * high, rows)
+    made = _message(records, zones, (raw, share, low, high), unplaced <= 0.5 * high, rows)
+    once = len(tables) == 1 and len(each) == sum(count for *_, count in rows)
+    with suppress(InvalidInputError):
+        if whole and once:
+            epsilon = ShuffledReports(next(iter(tables.values())), len(rows)).epsilon(BATCH_DELTA)
+            made = made.model_copy(update={"batch": (epsilon, BATCH_DELTA)})
+    return made
 
 
 def estimate_anchors(law: AnchorLaw, sets: Sets, rows: Rows) -> Estimate:
@@ -151,7 +166,7 @@ def gather(
         version: table_row(session, deployment.tables[version - 1]).file
         for version in versions or [deployment.version]
     }
-    return estimate_tables, files, rows
+    return partial(estimate_tables, whole=request.kind == "table"), files, rows
 
 
 def _estimate_anchors(given: Any, rows: Rows) -> Estimate:
