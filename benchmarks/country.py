@@ -23,7 +23,7 @@ import httpx
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.panda.lattice import Lattice
+from panda_mdp.panda.lattice import radius_for
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import SystemBits
 from panda_mdp.protocol import Allowance, Client, Network
@@ -132,13 +132,11 @@ def served(path: Path, domain: pm.Domain, radius: float, clients: int) -> list[l
                     centre = plan.law.draw(record, SystemBits())
                     message = BallRequest(centre=centre)
                     rows_of = user.wire.post(BallRows, message, "deployments", "ball", "balls")
-                    ball, reports = plan.check(centre, rows_of)
-                at = int(np.searchsorted(ball, record))
-                inside = at < len(ball) and ball[at] == record
-                row = reports[at if inside else len(ball)] / TOTAL
+                    ball, weights = plan.check(centre, rows_of)
+                shares, common = plan.law.fade(plan.law.depths(centre), weights)
                 cost = losses[np.array([record])][0]
                 own = np.asarray(found.weights[np.array([record])])[0] / TOTAL
-                lost = float(cost @ row - cost @ own)
+                lost = float(cost @ (common / TOTAL - own)) * shares[record] / TOTAL
                 rows.append([sent["rest"], sent["map"], spent, lost, len(ball)])
         finally:
             server.stop()
@@ -160,8 +158,7 @@ def main() -> None:
     whole = table(domain, outputs, EPSILON, given.tables)
     part = table(domain, outputs, EPSILON - FIRST - EDGE, given.tables)
     best, left = pm.load(whole), pm.load(part)
-    law = Lattice(domain, FIRST)
-    radius = law.radius(given.missed) + given.beyond
+    radius = radius_for(FIRST, given.missed) + given.beyond
     size = whole.stat().st_size
     print(f"{domain.size:,} records, {len(outputs)} outputs, epsilon {EPSILON:g} per km")
     print(f"whole table: {size:,} bytes, loses {best.loss:.4f} km")
@@ -170,7 +167,7 @@ def main() -> None:
     balls.facts()
     rng, began = np.random.default_rng(4), time.process_time()
     for record in rng.choice(domain.size, CUTS, replace=False).tolist():
-        centre = law.draw(record, SystemBits())
+        centre = balls.law.draw(record, SystemBits())
         BallRows(version=1, centre=centre, **balls.ball(centre)).model_dump_json()
     print(f"server: {CUTS / (time.process_time() - began):.0f} new balls a second of one core")
     found = np.array(served(part, domain, radius, given.clients))

@@ -24,11 +24,11 @@ def main(out: Path = Path("out/examples"), records: int = 600, seconds: float = 
     loss = pm.distance_loss(domain, outputs)
     problem = pm.Problem(domain, outputs, loss, epsilon=10.0)
 
-    # Phase I tells 4 per km by the centre of a ball, Phase II the rest by the report. The users
+    # Phase I tells 3 per km by the centre of a ball, Phase II the rest by the report. The users
     # are simulated: only whoever simulates has their records.
     people = rng.choice(domain.size, 10)
     options = pm.PandaOptions(time_limit=seconds)
-    run = pm.panda(problem, people, pm.BallAnchors(4.0), 1e-2, options)
+    run = pm.panda(problem, people, pm.BallAnchors(3.0), options=options)
     print(run)
     print(pm.audit_panda(run))
 
@@ -39,8 +39,9 @@ def main(out: Path = Path("out/examples"), records: int = 600, seconds: float = 
 
     # Both phases at once; or one selection, and what a further report from it costs.
     print("reported:", table.sample(17))
-    ball = table.select(17)
-    print(f"a ball of {len(ball)} records; reported from it: {table.report(17, ball)}")
+    centre = table.select(17)
+    records = len(table.scheme.anchors(centre))
+    print(f"a ball of {records} records; reported from it: {table.report(17, centre)}")
     print("another report from the same ball costs", table.further)
 
     figure = plot.draw_anchors(run, 0, city=city)

@@ -71,24 +71,26 @@ def reoptimise(
     Neither changes anybody else's guarantee: budgets depend on no upload. What it may cost the
     others is at most `manipulation_bound`.
     """
-    law, bits, sets = run.scheme.law, source_of(seed), dict(enumerate(run.anchor_sets))
+    scheme, bits, sets = run.scheme, source_of(seed), dict(enumerate(run.releases))
     for position, anchors in (upload or {}).items():
         run.anchors_of(position)
-        sets[position] = law.check(anchors)
+        if not isinstance(scheme.selection, pm.BernoulliAnchors):
+            raise MethodError("a ball is one of a public list; its table is public, and stays")
+        sets[position] = scheme.law.check(anchors)
     for departed in np.asarray(leave, dtype=np.int64).ravel():
         run.anchors_of(int(departed))
         sets.pop(int(departed), None)
     fresh = np.asarray(join)
     fresh = check_users(fresh, run.problem.size) if fresh.size else np.empty(0, np.int64)
-    staying = [*sets.values(), *(law.draw(int(record), bits) for record in fresh)]
+    staying = [*sets.values(), *(scheme.draw(int(record), bits) for record in fresh)]
     records = np.concatenate([run._records[list(sets)], fresh])
     if screen is not None:
-        passed = screen(run.problem.domain, tuple(staying))
+        passed = screen(run.problem.domain, tuple(map(scheme.anchors, staying)))
         staying, records = [*compress(staying, passed)], records[passed]
     if not staying:
         raise MethodError("nobody is left; a run needs at least one user")
     seeded = run.seeded or seed is not None
-    return type(run).over(run.scheme, records, tuple(staying), seeded=seeded)
+    return type(run).over(scheme, records, tuple(staying), seeded=seeded)
 
 
 def median_screen(factor: float = 5.0) -> Screen:

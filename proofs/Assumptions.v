@@ -2,7 +2,7 @@
     library's real numbers may come up. *)
 
 From Panda Require Import Fixed Angle Distance Nats Triangle Check Given Sampler Bound BoundFile
-  Processing Balls Mesh Cover Lattice MeshFile Phases Coins Star.
+  Processing Balls Mesh Cover Lattice MeshFile Coins Star.
 
 Print Assumptions haversine_formula.
 Print Assumptions check_private.
@@ -27,7 +27,6 @@ Print Assumptions level_law.
 Print Assumptions fading.
 Print Assumptions faded_balls.
 Print Assumptions guarantee_for_events.
-Print Assumptions common_row_balls.
 Print Assumptions triangle_private.
 Print Assumptions convex_private.
 Print Assumptions projected.
@@ -35,7 +34,6 @@ Print Assumptions stretch.
 Print Assumptions angles_add.
 Print Assumptions chain.
 Print Assumptions everywhere_private.
-Print Assumptions balls_private.
 Print Assumptions coins_ratio.
 Print Assumptions coins_guarantee.
 Print Assumptions star_private.

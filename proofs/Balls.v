@@ -1,5 +1,6 @@
 (** PAnDA with balls.  A centre c is drawn (eps_1-mDP) and released; a record inside the ball around c
-    reports from its own row, one outside from another row.  What is seen is the pair (c, y). *)
+    reports from its own row, which fades at the edge into the row of everybody outside.  What is seen
+    is the pair (c, y). *)
 
 From Coq Require Import Reals Lra Lia List Bool.
 From Panda Require Import Sums Processing.
@@ -141,7 +142,7 @@ Qed.
 
 End Balls.
 
-(** ** One row for everybody outside, accounted pair by pair *)
+(** ** What a guarantee with a delta says *)
 
 (** Whether two probabilities differ by more than a factor e^k, either way. *)
 Definition far (k a b : R) : bool :=
@@ -172,67 +173,3 @@ Proof.
   destruct (far k (p c y) (p' c y)) eqn:F; [destruct (E c y); lra|].
   apply near in F. destruct (E c y); lra.
 Qed.
-
-Section CommonRow.
-Variables (X : Type) (d : X -> X -> R) (n m : nat) (inside : nat -> X -> bool).
-Variables (A : X -> nat -> R) (T : X -> nat -> R) (u : nat -> nat -> R) (eps1 eps2 : R).
-Hypothesis d_nonneg : forall x x', 0 <= d x x'.
-Hypothesis d_symmetric : forall x x', d x x' = d x' x.
-Hypothesis eps2_nonneg : 0 <= eps2.
-Hypothesis A_nonneg : forall x c, 0 <= A x c.
-Hypothesis A_private : mdp eps1 d A.
-Hypothesis T_nonneg : forall x y, 0 <= T x y.
-Hypothesis T_private : mdp eps2 d T.
-Hypothesis u_nonneg : forall c y, 0 <= u c y.
-
-(** The probability of (c, y): ball c is drawn, and x reports from its own row inside, from the
-    ball's common row u c outside. *)
-Definition seen (x : X) (c y : nat) : R := A x c * if inside c x then T x y else u c y.
-
-Lemma near_joint : forall x x' c k a b, 0 <= a -> 0 <= b -> far k a b = false ->
-  far (eps1 * d x x' + k) (A x c * a) (A x' c * b) = false.
-Proof.
-  intros x x' c k a b Ha Hb H. apply near in H. destruct H as [H1 H2]. apply near.
-  rewrite exp_plus. split.
-  - replace (exp (eps1 * d x x') * exp k * (A x' c * b))
-      with (exp (eps1 * d x x') * A x' c * (exp k * b)) by ring.
-    apply Rmult_le_compat; auto.
-  - replace (exp (eps1 * d x x') * exp k * (A x c * a))
-      with (exp (eps1 * d x x') * A x c * (exp k * a)) by ring.
-    apply Rmult_le_compat; auto. rewrite d_symmetric. apply A_private.
-Qed.
-
-(** Only balls that hold one of the two records can fail, and only for reports in which that record's
-    row and the common row differ by more than e^(eps_2 d): the sum that the library computes. *)
-Theorem common_row_balls : forall x x',
-  sigma n (fun c => sigma m (fun y =>
-    if far ((eps1 + eps2) * d x x') (seen x c y) (seen x' c y) then seen x c y else 0))
-  <= sigma n (fun c => if inside c x && negb (inside c x') then
-       A x c * sigma m (fun y => if far (eps2 * d x x') (T x y) (u c y) then T x y else 0) else 0)
-   + sigma n (fun c => if inside c x' && negb (inside c x) then
-       A x c * sigma m (fun y => if far (eps2 * d x x') (u c y) (T x' y) then u c y else 0) else 0).
-Proof.
-  intros x x'. rewrite <- sigma_plus. apply sigma_le. intros c _. rewrite Rmult_plus_distr_r.
-  assert (Zero : forall f : nat -> R, (forall y, f y = 0) -> sigma m f <= 0 + 0).
-  { intros f H. rewrite (sigma_ext m f (fun y => 0 * f y)); [rewrite sigma_scale; lra|].
-    intros y _. rewrite H. lra. }
-  assert (Some_ : forall a b : nat -> R, (forall y, 0 <= a y) -> (forall y, 0 <= b y) ->
-    sigma m (fun y => if far (eps1 * d x x' + eps2 * d x x') (A x c * a y) (A x' c * b y)
-                      then A x c * a y else 0)
-    <= A x c * sigma m (fun y => if far (eps2 * d x x') (a y) (b y) then a y else 0)).
-  { intros a b Ha Hb. rewrite <- sigma_scale. apply sigma_le. intros y _.
-    assert (0 <= A x c * a y) by (apply Rmult_le_pos; auto).
-    destruct (far (eps2 * d x x') (a y) (b y)) eqn:F.
-    - destruct (far _ (A x c * a y) _); lra.
-    - rewrite near_joint by auto. lra. }
-  unfold seen. destruct (inside c x); destruct (inside c x'); cbn [andb negb].
-  - apply Zero. intro y. rewrite near_joint; auto. apply near. split; [apply T_private|].
-    rewrite d_symmetric. apply T_private.
-  - rewrite Rplus_0_r. apply Some_; auto.
-  - rewrite Rplus_0_l. apply Some_; auto.
-  - apply Zero. intro y. rewrite near_joint; auto. apply near.
-    assert (1 <= exp (eps2 * d x x')) by (rewrite <- exp_0; apply exp_le, Rmult_le_pos; auto).
-    assert (0 <= u c y) by auto. split; nra.
-Qed.
-
-End CommonRow.

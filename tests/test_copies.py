@@ -29,7 +29,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 1.0)
     mechanism = pm.exponential(problem)
     mechanism.save(folder / "a.pmdp")
-    ball = pm.BallAnchors(0.5, delta=0.05)
+    ball = pm.BallAnchors(0.5)
     run = pm.panda(problem, [3, 4], ball, delta=0.1, seed=1)
     coins = pm.BernoulliAnchors("exponential", rate=0.5)
     mesh = pm.Domain.from_area((41.88, 12.46, 41.90, 12.49), spacing=0.8)

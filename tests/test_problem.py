@@ -115,8 +115,8 @@ NUMBERS = {
     "cells": lambda x: pm.coarse(PLAIN, x),
     "clusters": lambda x: pm.benders(PLAIN, x),
     "iterations": lambda x: pm.benders(PLAIN, iterations=x),
-    "delta": lambda x: pm.panda(PLAIN, [0], pm.BallAnchors(0.5, 1e-3), x),
-    "epsilon of balls": lambda x: pm.BallAnchors(x, 1e-3),
+    "delta": lambda x: pm.panda(PLAIN, [0], pm.BallAnchors(0.5), x),
+    "epsilon of balls": pm.BallAnchors,
     "epsilon of a guarantee": lambda x: pm.Guarantee(x, 0.0, "km"),
     "epsilon of a prior": lambda x: pm.Prior.private(
         LINE, [1, 2, 3], epsilon=x, contribution=1, source="visits", cell_km=None

@@ -3,9 +3,11 @@
 The claim: for all records x, x' what one user releases of x, anchors and report together, has a
 log-ratio to x' beyond epsilon d(x, x') with probability at most delta.
 
-Balls. A centre c is drawn by integers over 2^62; the records within the radius of it are released.
-A record of the ball reports from its own row, any other from the ball's common row. So the law of both is known, J_x = P_x(ball) row(report)
-in integers over 2^124, and nothing is bounded: where J_x and J_x' differ by more, J is summed.
+Balls. A centre is drawn on a lattice by a law that tells epsilon_1 at every place, and a record
+reports from its row of the table or, the likelier the nearer it lies to the ball's edge, from the
+row of everybody outside, which together tell what the rows do and `edge`: both by theorems
+(docs/panda.md, proofs/Balls.v) that need no delta. What they ask is looked at here: records in a
+plane, far enough from each other for float64, and rows that keep what is left of epsilon.
 
 Coins. Candidate a is selected with w(x, a), a multiple of 2^-62 that float64 computed from the
 distance, so it is known within a few units; a record reports from the row of its nearest anchor.
@@ -13,21 +15,22 @@ With L = sum_a max(log w/w', log (1-w)/(1-w')) and b(a, a') what two rows differ
 whose nearest anchors to x and x' are a and a' is within L + b(a, a'). The probability of the sets
 for which that exceeds epsilon d is summed over the joint law of the two nearest anchors of ONE set.
 
-Which records lie in a ball, and which anchor is nearest, float64 decides on the device. Distances
-that agree to EDGE bits count as equal here: the edge of a ball is inside, the lowest index first.
+Which anchor is nearest float64 decides on the device. Distances that agree to EDGE bits count as
+equal here: the lowest index first.
 """
 
 from fractions import Fraction
 from itertools import combinations
 
 from panda_verify import METRICS, Q, TOTAL, check_loss, check_pairs, check_rows, dyadic, exponential
-from panda_verify import losses, need, number, pack, rows, shift
+from panda_verify import losses, need, number, read_rows, rows, shift
 
 REAL = (int, float)
 ONE = 1 << Q
 EDGE = 46  # bits: distances that agree to so many are equal
 
-BALL = {"kind", "delta", "epsilon", "table_epsilon", "radius", "outside"}
+BALL = {"kind", "delta", "epsilon", "edge", "radius"}
+EARTH = Fraction("6371.0088")
 COINS = {"kind", "delta", "decay", "alpha", "rate", "radius", "tail"}
 
 def adapt(table, k, m):
@@ -36,32 +39,50 @@ def adapt(table, k, m):
     need("mesh" not in table.claims and type(chosen) is dict, "a mesh has no selection")
     need(number(chosen["delta"], 0, REAL) < 1, "delta is no probability below 1")
     if chosen["kind"] == "ball":
-        need({*chosen} == BALL, "another selection")
-        c = len(table.take("centres", None))
-        need(c and chosen["outside"] == "common", "rows of another kind outside")
-        table.take("centre_weights", k, c)
-        table.take("outside_weights", c, m)
-        table.rows = rows(table.take("weights", k, m), m)
-    else:
-        need(chosen["kind"] == "coins" and {*chosen} == COINS | {"neighbours"}, "another selection")
-        need(number(chosen["neighbours"], 1) < 1 << 53, "too many neighbours")
-        table.take("anchor_rows", len(table.take("candidates", None)))
-        table.rows = rows(table.take("weights", None, m), m)
-    return prove_phases
+        need({*chosen} == BALL and "factored" not in table.claims, "another selection")
+        need(chosen["delta"] == 0, "balls need no delta")
+        table.rows = read_rows(table, k, m)
+        return prove_balls
+    need(chosen["kind"] == "coins" and {*chosen} == COINS | {"neighbours"}, "another selection")
+    need(number(chosen["neighbours"], 1) < 1 << 53, "too many neighbours")
+    table.take("anchor_rows", len(table.take("candidates", None)))
+    table.rows = rows(table.take("weights", None, m), m)
+    return prove_coins
 
-def prove_phases(table):
+def prove_balls(table):
+    check_rows(table)
+    chosen, k = table.claims["selection"], table.size
+    first, edge, radius = (
+        Fraction(number(chosen[a], 5e-324, REAL)) for a in ("epsilon", "edge", "radius")
+    )
+    second, metric = Fraction(table.epsilon) - first, METRICS[table.kind](table)
+    need(second > edge and radius > 0, "centre and edge leave nothing for the rows")
+    print(f"rows: {k:,} records, {len(table.rows):,} rows; every row sums to 2^62")
+    vectors = table.values.get("vectors", ())
+    need(table.kind == "haversine" or table.kind == "euclidean" and len(vectors) <= 2 * k, "no plane")
+    largest = EARTH if table.kind == "haversine" else max(map(abs, map(Fraction, vectors)))
+    rounded = (largest + 40 / first) / 10**14
+    least = max(rounded * 10**5, (4 * second * rounded + Fraction(1, 10**9)) * 1000 / edge)
+    near = min(metric.exponent(x, y, 1, 0) for x, y in combinations(range(k), 2))
+    need(Fraction(near, ONE) >= least, "two records are too near each other for balls")
+    print(f"metric: {table.kind}, {table.unit}; records lie in a plane, {float(near / ONE)!r} apart")
+    check_pairs(table.rows, metric, second - edge)
+    left = float(second - edge)
+    print(f"pairs: all {k * (k - 1) // 2:,}; rows keep {left!r}, centre and fading by theorem")
+    print("loss: a sum over all centres, which is not computed here")
+    table.holds = f"epsilon {table.epsilon!r} per {table.unit} over all pairs, centre and report"
+
+def prove_coins(table):
     check_rows(table)
     chosen, epsilon, k = table.claims["selection"], table.epsilon, table.size
     delta = chosen["delta"]
     print(f"rows: {k:,} records, {len(table.rows):,} rows; every row sums to 2^62")
     metric = METRICS[table.kind](table)
-    scheme = (Balls if chosen["kind"] == "ball" else Coins)(table, metric)
+    scheme = Coins(table, metric)
     print(f"metric: {table.kind}, {table.unit}; symmetric, distinct records, triangles to 1e-9")
-    scheme.check_anchors()
     violation = max(scheme.violation(i, j, *dyadic(epsilon)) for i, j in combinations(range(k), 2))
     need(violation <= Fraction(delta), f"epsilon is exceeded with probability {float(violation)!r}")
-    how = "exactly" if isinstance(scheme, Balls) else "at most"
-    print(f"pairs: all {k * (k - 1) // 2:,}; epsilon is exceeded with {how} {float(violation)!r}")
+    print(f"pairs: all {k * (k - 1) // 2:,}; epsilon is exceeded with at most {float(violation)!r}")
     size = sum(Fraction(p) * scheme.download(x) for x, p in enumerate(table.prior))
     print(f"download: {float(size)!r} rows on average")
     table.rows = [scheme.reports(x) for x in range(k)]
@@ -74,65 +95,6 @@ def distances(metric, records, ends):  # at Q bits, from below
 def in_order(far, order):  # positions from near to far; what is equal to EDGE bits as it is given
     step = max(1, max(far) >> EDGE)
     return sorted(order, key=lambda y: (far[y] // step, y))
-
-class Balls:
-    """Law and rows by ball; balls with the same records are one."""
-    def __init__(self, table, metric):
-        self.table, self.metric, chosen = table, metric, table.claims["selection"]
-        k, centres, radius = table.size, table.values["centres"], chosen["radius"]
-        good = len({*centres} & {*range(k)}) == len(centres) and len(table.rows) == k
-        need(good, "a centre is no record or named twice, or rows are missing")
-        self.law = rows(table.values["centre_weights"], len(centres))
-        common = rows(table.values["outside_weights"], len(table.rows[0]))
-        for row in (*self.law, *common):
-            need(min(row) >= 0 and sum(row) == TOTAL, "a row does not sum to 2^62")
-        slack = len(common[0])  # what rounding moves
-        for w, column in zip(zip(*common), zip(*table.rows)):
-            good = min(column) - slack <= min(w) and max(w) <= max(column) + slack
-            need(good, "a row outside a ball is no mean of the records' rows")
-        edge = Fraction(number(radius, 5e-324, REAL)) * (ONE + (ONE >> EDGE))
-        if table.kind in ("matrix", "graph"):  # nothing was rounded
-            edge = Fraction(radius) * ONE
-        apart = distances(metric, range(k), range(k))
-        self.balls, self.sizes = {}, []
-        for c, centre in enumerate(centres):
-            ball = tuple(x for x in range(k) if apart[centre][x] <= edge)
-            self.balls.setdefault(ball, []).append(c)
-            self.sizes.append(len(ball))
-        self.rows = []
-        for ball, same in self.balls.items():
-            inside, own = {*ball}, common[same[0]]
-            need(len({common[c] for c in same}) < 2, "one ball has two common rows")
-            self.rows.append([table.rows[x] if x in inside else own for x in range(k)])
-        self.joint = [[*self.laws(x)] for x in range(k)]
-        self.low = [pack(masses, 320) for masses in self.joint]
-        self.marks = pack([1 << 318] * len(self.joint[0]), 320)
-    def laws(self, x):
-        for same, reports in zip(self.balls.values(), self.rows):
-            chance = sum(self.law[x][c] for c in same)
-            yield from (chance * w for w in reports[x])
-    def check_anchors(self):
-        chosen = self.table.claims["selection"]
-        first, second = (number(chosen[a], 5e-324, REAL) for a in ("epsilon", "table_epsilon"))
-        check_pairs(self.law, self.metric, float(first))
-        check_pairs(self.table.rows, self.metric, float(second))
-        print(f"anchors: alone they tell at most {first!r} per {self.table.unit}, all pairs")
-    def violation(self, i, j, n, e):
-        """J_i 2^64 <= floor(2^64 exp(epsilon d)) J_j for all balls and reports at once, both ways;
-        where it fails, the masses. Masses are below 2^124, factors beyond 2^124 change nothing."""
-        t = self.metric.exponent(i, j, n, e)
-        factor = 1 << 188 if t >= 86 << Q else exponential(t, False) >> (Q - 64)
-        low, marks = self.low, self.marks
-        up = factor * low[j] + marks - (low[i] << 64)
-        down = factor * low[i] + marks - (low[j] << 64)
-        fields = (marks & ~(up & down)).to_bytes(40 * len(self.joint[i]), "little")[39::40]
-        bad = [k for k, mark in enumerate(fields) if mark]
-        return max(Fraction(sum(self.joint[x][k] for k in bad), TOTAL**2) for x in (i, j))
-    def download(self, x):
-        return Fraction(sum(map(int.__mul__, self.law[x], self.sizes)), TOTAL)
-    def reports(self, x):
-        m = len(self.table.rows[0])
-        return [Fraction(sum(self.joint[x][y::m]), TOTAL) for y in range(m)]
 
 class Coins:
     """Coins of candidates in units of 2^-62: from, to, and whether it is that of far candidates."""
@@ -203,8 +165,6 @@ class Coins:
                     up, down = max((high, low2), (TOTAL - low, TOTAL - high2), key=ratio)
                     products[side] = -(-products[side] * up // down)
         return max(products)
-    def check_anchors(self):
-        pass  # what they tell is part of every violation
     def violation(self, i, j, n, e):
         t, leak = min(self.metric.exponent(i, j, n, e), 1000 << Q), self.leak(i, j)
         room = (exponential(t, False) << 64) // leak

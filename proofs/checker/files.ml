@@ -114,8 +114,8 @@ type section = { coding : string; shape : int list; text : string }
 let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "mesh_area";
               "bound_prices"; "bound_multipliers" ]
 let wholes = [ "nodes"; "outputs"; "weights"; "floor"; "starts"; "columns"; "values"; "order"; "bound_pairs";
-               "bound_starts"; "bound_columns"; "mesh_vertices"; "mesh_inside"; "centres"; "centre_weights";
-               "outside_weights"; "candidates"; "anchor_rows"; "edges"; "steps"; "peaks" ]
+               "bound_starts"; "bound_columns"; "mesh_vertices"; "mesh_inside"; "centres"; "candidates";
+               "anchor_rows"; "edges"; "steps"; "peaks" ]
 
 let codings name =
   if List.mem name reals then [ "degrees"; "float64" ]
@@ -536,14 +536,9 @@ let read data =
       let chosen = Json.get "selection" claims in
       let found = Json.text (Json.get "kind" chosen) in
       need (found <> "coins") "a table with coins is not read here";
-      need (found = "ball" && has "weights"
-            && names_are [ "kind"; "delta"; "epsilon"; "table_epsilon"; "radius"; "outside" ] chosen
-            && Json.text (Json.get "outside" chosen) = "common") "another selection";
-      let centres = whole "centres" [ -1 ] in
-      let c = Array.length centres in
-      need (c > 0 && Array.for_all (below k) centres
-            && List.length (List.sort_uniq compare (Array.to_list centres)) = c) "a centre is no record, or twice";
-      [ ("centres", Whole centres); take "centre_weights" [ k; c ]; take "outside_weights" [ c; m ] ])
+      need (found = "ball" && names_are [ "kind"; "delta"; "epsilon"; "edge"; "radius" ] chosen
+            && not (Json.has "factored" claims)) "another selection";
+      [])
     else []
   in
   let weights, floors =

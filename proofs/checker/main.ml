@@ -94,15 +94,6 @@ let checked table epsilon =
   { Checked.epsilon_num; epsilon_den; metric; floors;
     tiles = List.map (List.map (fun x -> records.(x))) tiles }
 
-(* One table with given rows and epsilon, records in their own order, all in one tile. *)
-let in_order table epsilon rows =
-  let points, metric, _ = points table in
-  let m = List.length rows.(0) in
-  let epsilon_num, epsilon_den = fraction epsilon in
-  let record x row = (points.(x), List.mapi (fun y w -> (Z.of_int y, w)) row) in
-  { Checked.epsilon_num; epsilon_den; metric; floors = List.init m (fun _ -> Z.zero);
-    tiles = [ Array.to_list (Array.mapi record rows) ] }
-
 let rows_of values m =
   Array.init (Array.length values / m) (fun x -> List.init m (fun y -> Z.of_int64 values.((x * m) + y)))
 
@@ -208,47 +199,35 @@ let distances table =
   let ready = Array.map (Checked.prepare metric) points in
   fun x y -> if x = y then Z.zero else Checked.nats_low metric Z.one Z.one ready.(x) ready.(y)
 
+(* The law of centres and the fading of rows are proved (Balls.v); here is what is left of epsilon for
+   the rows, exactly, once what the proofs ask of domain and numbers was looked at: records that
+   lie in a plane, and far enough from each other for float64. *)
 let check_balls table epsilon =
-  let chosen = Json.get "selection" table.claims and m = table.outputs and k = table.records in
-  let first = number "epsilon" chosen and second = number "table_epsilon" chosen in
-  let radius = number "radius" chosen and delta = number "delta" chosen in
-  refuse (first > 0. && second > 0. && radius > 0. && delta >= 0. && delta < 1.) "a selection out of range";
-  let centres = Array.map Int64.to_int (whole table "centres") in
-  let c = Array.length centres in
-  let law = rows_of (whole table "centre_weights") c and common = rows_of (whole table "outside_weights") m in
-  let rows = rows_of (whole table "weights") m in
-  let total = Z.shift_left Z.one 62 in
-  let is_row row = List.for_all (fun w -> Z.sign w >= 0) row && Z.equal (List.fold_left Z.add Z.zero row) total in
-  refuse (Array.for_all is_row common) "a row outside does not sum to 2^62";
-  let extreme pick y = Array.fold_left (fun most row -> pick most (List.nth row y)) (List.nth rows.(0) y) rows in
-  let lows = List.init m (extreme Z.min) and highs = List.init m (extreme Z.max) in
-  let slack = Z.of_int m in
-  let is_mean row =
-    List.for_all2 (fun w low -> Z.geq w (Z.sub low slack)) row lows
-    && List.for_all2 (fun w high -> Z.leq w (Z.add high slack)) row highs
+  let chosen = Json.get "selection" table.claims in
+  let exact name = Q.of_float (number name chosen) in
+  let first = exact "epsilon" and edge = exact "edge" and radius = exact "radius" in
+  let flat = table.kind = "haversine" || (table.kind = "euclidean" && table.width <= 2) in
+  refuse flat "balls whose records lie in no plane";
+  let q n d = Q.make (Z.of_string n) (Z.of_string d) in
+  let largest =
+    if table.kind = "haversine" then q "63710088" "10000"
+    else Array.fold_left (fun most v -> Q.max most (Q.of_float (Float.abs v))) Q.zero (real table "vectors")
   in
-  refuse (Array.for_all is_mean common) "a row outside a ball is no mean of the records' rows";
-  refuse (Checked.accept (in_order table first law)) "the centre tells more than it may";
-  refuse (Checked.accept (in_order table second rows)) "the rows tell more than they may";
-  let num, den = fraction radius in
-  let edge = if table.kind = "matrix" || table.kind = "graph" then Z.zero else Z.shift_left Z.one 82 in
-  let edge = Z.div (Z.mul num (Z.add (Z.shift_left Z.one 128) edge)) den in
-  let far = distances table in
-  let members = Array.map (fun centre -> List.init k (fun x -> Z.leq (far centre x) edge)) centres in
-  let balls = List.sort_uniq compare (Array.to_list members) in
-  let same ball = List.filter (fun i -> members.(i) = ball) (List.init c Fun.id) in
-  let ball_of x ball =
-    let own = same ball in
-    let row = common.(List.hd own) in
-    refuse (List.for_all (fun i -> List.for_all2 Z.equal common.(i) row) own) "one ball has two common rows";
-    let weights = Array.of_list law.(x) in
-    ((List.nth ball x, List.fold_left (fun sum i -> Z.add sum weights.(i)) Z.zero own), row)
-  in
-  let num, den = fraction delta in
-  let laws = List.init k (fun x -> List.map (ball_of x) balls) in
-  refuse (Checked.balls_ok (in_order table epsilon rows) laws num den)
-    (Printf.sprintf "epsilon is exceeded with a probability above %.17g" delta);
-  Printf.sprintf " with delta %.17g" delta
+  let positive a = Q.is_real a && Q.sign a > 0 in
+  refuse (positive first && positive edge && positive radius && number "delta" chosen = 0.) "a selection out of range";
+  let second = Q.sub (Q.of_float epsilon) first in
+  let left = Q.sub second edge in
+  refuse (Q.sign left > 0) "centre and edge leave nothing for the rows";
+  let rounded = Q.mul (q "1" "100000000000000") (Q.add largest (Q.div (q "40" "1") first)) in
+  let fading = Q.add (Q.mul (q "4" "1") (Q.mul second rounded)) (q "1" "1000000000") in
+  let least = Q.max (Q.mul rounded (q "100000" "1")) (Q.div (Q.mul fading (q "1000" "1")) edge) in
+  let far = distances table and scale = Z.shift_left Z.one 128 in
+  for x = 1 to table.records - 1 do
+    for y = 0 to x - 1 do
+      refuse (Q.geq (Q.make (far x y) scale) least) "two records are too near each other for balls"
+    done
+  done;
+  left
 
 let check_numbers table =
   List.iter
@@ -352,8 +331,10 @@ let main path =
       match
         let epsilon = check_numbers table in
         if Json.has "selection" table.claims then (
-          let delta = check_balls table epsilon in
-          (epsilon, " and outputs" ^ delta, check_loss table epsilon))
+          let left = check_balls table epsilon in
+          let rows = { (checked table epsilon) with Checked.epsilon_num = Q.num left; epsilon_den = Q.den left } in
+          refuse (Checked.accept rows) "the rows tell more than they may";
+          (epsilon, " and outputs, rows checked, centre and fading proved", "none"))
         else (
           refuse (Checked.accept (checked table epsilon))
             (Printf.sprintf "rows, metric or pairs: not private at %.17g" epsilon);

@@ -61,7 +61,7 @@ def test_users_join_and_leave(run, problem) -> None:
 
 
 def test_with_balls_the_table_stays(problem) -> None:
-    first = pm.panda(problem, [1, 2], pm.BallAnchors(0.5, 1e-3), 1e-3)
+    first = pm.panda(problem, [1, 2], pm.BallAnchors(0.5))
     after = reoptimise(first, join=[9], leave=[0])
     assert after.table.mechanism is first.table.mechanism
     assert after.users == 2
@@ -196,7 +196,7 @@ def test_a_public_table_ignores_every_upload(few) -> None:
 
 
 def test_with_balls_nobody_else_matters(few) -> None:
-    run = pm.panda(few, [0, 1, 2, 3], pm.BallAnchors(1.0), 0.1)
+    run = pm.panda(few, [0, 1, 2, 3], pm.BallAnchors(1.0))
     with pytest.raises(pm.errors.MethodError, match="public list"):
         reoptimise(run, upload={3: [0, 5]})
     chosen = np.unique(np.concatenate(run.anchor_sets[:3]))

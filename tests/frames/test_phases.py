@@ -43,13 +43,13 @@ def test_rows_of_a_person_and_place_share_phase_one(table: pm.PandaTable) -> Non
     records[7] = OUTSIDE
     group = np.repeat(np.arange(40), 10) // 2
     seeds = [bytes([k]) * 44 for k in range(20)]
-    rows = sampler.shared(records, group, seeds)
+    rows = sampler.selections(records, group, seeds)
     assert rows is not None
     assert rows[7] == OUTSIDE
     for g, x in {(g, x) for g, x in zip(group, records, strict=True) if x >= 0}:
         assert len(set(rows[(group == g) & (records == x)])) == 1
     assert len({tuple(rows[group == g]) for g in range(1, 20)}) > 1
-    again = sampler.shared(records[20:], group[20:], seeds)
+    again = sampler.selections(records[20:], group[20:], seeds)
     assert np.array_equal(again, rows[20:])
 
 
@@ -63,7 +63,7 @@ def test_records_of_a_person_select_independently(domain: pm.Domain) -> None:
     seeds = [k.to_bytes(44, "little") for k in range(people)]
     group, records = np.repeat(np.arange(people), 2), np.tile([3, 5], people)
     # Rows are numbered along the candidates.
-    served = (sampler.shared(records, group, seeds) == 1).reshape(people, 2)
+    served = (sampler.selections(records, group, seeds) == 1).reshape(people, 2)
     assert 0.8 < served.mean() < 0.97
     assert (served[:, 0] != served[:, 1]).sum() > 10
 

@@ -251,12 +251,14 @@ def test_what_a_server_sees_is_anchors_and_report_together(kind: str) -> None:
     }[kind]
     table = pm.PandaTable(selection.scheme(problem, 0.3, PandaOptions()))
     seen = table.seen
-    np.testing.assert_allclose(seen.matrix.sum(axis=1), 1, rtol=1e-12)
+    # Of balls, centres that come once in a hundred million draws are left out.
+    rare = 1e-6 if kind == "ball" else 1e-12
+    np.testing.assert_allclose(seen.matrix.sum(axis=1), 1, rtol=rare)
     alone = seen.matrix.reshape(12, -1, len(outputs)).sum(axis=1)
-    np.testing.assert_allclose(alone, table.matrix, atol=1e-12)
+    np.testing.assert_allclose(alone, table.matrix, atol=rare)
     from_both = pm.attack(seen)
     report = pm.attack(Seen(problem, table.matrix, "report alone"))
-    assert from_both.vulnerability >= report.vulnerability - 1e-12
+    assert from_both.vulnerability >= report.vulnerability - rare
     assert from_both.error <= report.error + 1e-9
     if kind == "ball":
         assert from_both.vulnerability > 1.05 * report.vulnerability

@@ -10,8 +10,9 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.calibrate import PARTS, RUNGS, wire_bytes
+from panda_mdp.panda.calibrate import MISSED, RUNGS, wire_bytes
 from panda_mdp.panda.candidates import covering_radius, spread_out
+from panda_mdp.panda.lattice import radius_for
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.table.encode import encode
 
@@ -52,11 +53,13 @@ def test_what_fits_runs_as_it_was_weighed(problem, found) -> None:
     run = pm.panda(problem, range(4), trial.selection, trial.delta, pm.PandaOptions(gap=0.02))
     assert pm.audit_panda(run).holds
     assert run.scheme.expected_loss == pytest.approx(trial.loss, rel=1e-9)
-    assert len(run.public.encode()) == trial.download
+    assert len(run.public.wire) == trial.download
     assert trial.loss >= pm.optimal(problem, 1e-3).lower_bound
-    told = {(t.selection.epsilon, t.selection.delta): t.selection_epsilon for t in balls}
+    told = {(t.selection.epsilon, t.selection.radius): t.selection_epsilon for t in balls}
     assert told == {key: key[0] for key in told}
-    assert {key[1] for key in told} == {part * rung for rung in RUNGS[:3] for part in PARTS}
+    assert {key[1] for key in told} == {
+        radius_for(spent, missed) for spent, _ in told for missed in MISSED
+    }
 
 
 def test_more_delta_and_more_bytes_never_lose_more(problem) -> None:
@@ -69,7 +72,7 @@ def test_more_delta_and_more_bytes_never_lose_more(problem) -> None:
         assert before <= balls
         assert all(trial.delta <= delta for trial in answer.tried)
         before = balls
-    assert len(before) > 2
+    assert len(before) == len(MISSED)
     least = np.inf
     sizes = sorted(trial.download for trial in answer.tried if trial.fits)
     for most in (sizes[0] - 1, sizes[0], sizes[-1]):

@@ -7,7 +7,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.candidates import central, serving
+from panda_mdp.panda.candidates import central, serving, spread_out
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +77,11 @@ def test_an_anchor_that_stands_for_nobody_has_its_own_loss() -> None:
     assert np.array_equal(losses[1], problem.loss[2])
 
 
-def test_balls_that_miss_less_share_centres_and_table(problem) -> None:
-    first = pm.BallAnchors(1.0, 0.1).scheme(problem, 0.1, pm.PandaOptions(gap=0.05))
-    larger = first.missing(0.01, 0.1)
-    assert larger.mechanism is first.mechanism
-    assert larger.law.mechanism is first.law.mechanism
-    assert larger.law.missed.max() <= 0.01 < first.law.missed.max()
-    assert larger.law.radius > first.law.radius
-    assert larger.account.violation <= 0.1
+def test_central_records_stand_for_their_cells() -> None:
+    points = np.random.default_rng(5).normal(size=(120, 2)) * 4
+    domain = pm.Domain.from_vectors(points)
+    for count in (1, 7, 40, 120):
+        chosen = central(domain, count)
+        assert len(np.unique(chosen)) == count
+        spread = domain.distances(None, spread_out(domain, count)).min(axis=1).sum()
+        assert domain.distances(None, chosen).min(axis=1).sum() <= spread * (1 + 1e-12)

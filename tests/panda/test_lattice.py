@@ -8,15 +8,14 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.lattice import (
+    FADING_RESERVE,
     LEVEL,
-    NARROW_KM,
     ROUNDING,
-    Lattice,
+    BallLaw,
+    common_row,
     common_share,
-    edge_epsilon,
-    faded,
+    radius_for,
 )
-from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import SeededBits
 
@@ -27,7 +26,12 @@ LINE = pm.Domain.from_vectors([[0.0], [1e-3], [0.4], [1.7]])
 SIZES = (0.6, 1.5, 4.0)
 
 
-def logs_of_law(law: Lattice, record: int) -> np.ndarray:
+def lattice(domain: pm.Domain, epsilon: float, radius: float = 1.0) -> BallLaw:
+    """Balls of which the law of the centre is looked at."""
+    return BallLaw(domain, epsilon, radius, 3.0, 0.3)
+
+
+def logs_of_law(law: BallLaw, record: int) -> np.ndarray:
     """log P(c|x) over all centres of the box, from whole numbers."""
     near, extra, least = law.weights(record)
     low, high = law.box
@@ -45,7 +49,7 @@ def logs_of_law(law: Lattice, record: int) -> np.ndarray:
 def test_a_centre_tells_epsilon_at_most_over_every_centre_and_pair(
     domain: pm.Domain, epsilon: float
 ) -> None:
-    law, apart = Lattice(domain, epsilon), domain.distances()
+    law, apart = lattice(domain, epsilon), domain.distances()
     logs = np.array([logs_of_law(law, x) for x in range(domain.size)])
     most = 0.0
     for x in range(domain.size):
@@ -69,7 +73,7 @@ def test_the_sum_over_the_lattice_is_as_level_as_poisson_says() -> None:
 
 
 def test_centres_are_drawn_as_often_as_their_weights_say() -> None:
-    law, bits = Lattice(CITY, 3.0), SeededBits(1)
+    law, bits = lattice(CITY, 3.0), SeededBits(1)
     low = law.box[0]
     chances = np.exp(logs_of_law(law, 4))
     draws = np.array([law.draw(4, bits) for _ in range(1_500)]) - low
@@ -93,7 +97,7 @@ class Given:
 
 def test_every_centre_of_the_box_can_be_drawn() -> None:
     """The least words give the first corner of the box, the largest the last of the near ones."""
-    law = Lattice(CITY, 3.0)
+    law = lattice(CITY, 3.0)
     (low, high), (near, extra, least) = law.box, law.weights(4)
     count = int(np.prod(high - low + 1))
     whole = least * count + sum(extra)
@@ -109,36 +113,45 @@ def test_every_centre_of_the_box_can_be_drawn() -> None:
 
 
 def test_a_radius_leaves_out_about_as_many_as_asked() -> None:
-    law = Lattice(PLANE, 2.0)
+    law = lattice(PLANE, 2.0)
     low, high = law.box
     points = np.stack(np.mgrid[low[0] : high[0] + 1, low[1] : high[1] + 1], axis=-1)
     apart = np.linalg.norm(points / law.exponent - law.places[2], axis=-1)
     for missed in (1e-2, 1e-4, 1e-7):
-        found = np.exp(logs_of_law(law, 2))[apart > law.radius(missed)].sum()
+        found = np.exp(logs_of_law(law, 2))[apart > radius_for(2.0, missed)].sum()
         assert 0.8 * missed < found < 1.25 * missed
 
 
 def test_the_plane_never_lengthens_a_distance() -> None:
     wide = pm.Domain.from_points(RNG.uniform(-80, 80, 40), RNG.uniform(-179, 179, 40))
     for domain in (CITY, wide, PLANE):
-        places = Lattice(domain, 1.0).places
+        places = lattice(domain, 1.0).places
         gaps = np.linalg.norm(places[:, None] - places, axis=-1)
         assert (gaps <= domain.distances() * (1 + 1e-12) + 1e-9).all()
 
 
 def test_what_has_no_plane_or_lies_too_near_is_refused() -> None:
     with pytest.raises(MethodError, match="drawn in a plane"):
-        Lattice(pm.Domain.from_vectors(np.eye(4)), 1.0)
+        lattice(pm.Domain.from_vectors(np.eye(4)), 1.0)
     for size in (3, 12):
         # Paths have places for maps; their distances are not those of a plane.
         ring, places = np.arange(size), (41 + RNG.random(size), 12 + RNG.random(size))
         edges = np.stack([ring, (ring + 1) % size], axis=1)
         with pytest.raises(MethodError, match="drawn in a plane"):
-            Lattice(pm.Domain.from_graph(edges, [1.0], places=places), 1.0)
+            lattice(pm.Domain.from_graph(edges, [1.0], places=places), 1.0)
     with pytest.raises(MethodError, match="from each other"):
-        Lattice(pm.Domain.from_points([41.9, 41.90000001], [12.5, 12.5]), 1.0)
-    with pytest.raises(MethodError):
-        Lattice(CITY, 0.0)
+        lattice(pm.Domain.from_points([41.9, 41.90000001], [12.5, 12.5]), 1.0)
+    for wrong in (
+        (0.0, 1.0, 3.0, 0.3),
+        (1.0, 0.0, 3.0, 0.3),
+        (1.0, 1.0, 3.0, 3.0),
+        (1.0, 1.0, 3.0, 0.0),
+    ):
+        with pytest.raises(MethodError):
+            BallLaw(CITY, *wrong)
+    # What fading is held back for has to be more than rounding.
+    with pytest.raises(MethodError, match="from each other"):
+        BallLaw(CITY, 1.0, 1.0, 3.0, 1e-9)
 
 
 @pytest.mark.parametrize("spread", [1.0, 1.5, 2.0, 3.0, 8.0, 40.0, 400.0])
@@ -146,16 +159,35 @@ def test_what_has_no_plane_or_lies_too_near_is_refused() -> None:
 def test_the_share_of_the_common_row_keeps_both_conditions_of_the_proof(
     spread: float, edge: float
 ) -> None:
-    """w <= e^(epsilon s) w', and w + (1 - w) M <= e^(epsilon s) w' + e^(edge s) (1 - w') M."""
+    """w <= e^(epsilon s) w', and w + (1 - w) M <= e^(epsilon s) w' + e^(edge s) (1 - w') M, with
+    nearly all that is held back for rounding left over."""
     epsilon, depth = 4.0, np.linspace(0, 12, 600)
     share = common_share(depth, spread, epsilon, edge)
     assert share[0] == 1 and (np.diff(share) <= 0).all() and share[-1] < 1
     gap = np.abs(depth[:, None] - depth)
     here, there = share[:, None], share[None]
-    many, few = np.exp(epsilon * gap), np.exp(edge * gap)
+    spent = 1 - 0.99 * FADING_RESERVE
+    many, few = np.exp(epsilon * spent * gap), np.exp(edge * spent * gap)
     assert (here <= many * there * (1 + 1e-12)).all()
     most = many * there + few * (1 - there) * spread
     assert (here + (1 - here) * spread <= most * (1 + 1e-12)).all()
+
+
+def test_the_common_row_is_computed_in_whole_numbers() -> None:
+    rng = np.random.default_rng(3)
+    for count, outputs in ((1, 2), (5, 4), (40, 30)):
+        rows = rng.integers(1, 9, (count, outputs))
+        rows[0, 0] = 1
+        rows[:, -1] += TOTAL - rows.sum(axis=1)
+        common, spread = common_row(rows)
+        assert common.sum() == TOTAL and (common > 0).all()
+        peaks = [max(column) for column in rows.T.tolist()]
+        assert all(peak <= spread * part for peak, part in zip(peaks, common.tolist(), strict=True))
+        assert spread <= sum(peaks) / TOTAL * (1 + 1e-9) or min(peaks) < 1 << 30
+    # What nobody in the ball reports nobody outside does; of no rows all outputs are alike.
+    common, _ = common_row(np.array([[TOTAL // 4, 0, 3 * (TOTAL // 4)]]))
+    assert common.tolist() == [TOTAL // 4, 0, 3 * (TOTAL // 4)]
+    assert np.ptp(common_row(np.zeros((0, 3), dtype=np.int64))[0]) <= 3
 
 
 @pytest.mark.parametrize("radius", SIZES)
@@ -163,72 +195,54 @@ def test_the_share_of_the_common_row_keeps_both_conditions_of_the_proof(
 def test_centre_and_report_tell_epsilon_at_most_over_all_of_both(
     domain: pm.Domain, radius: float
 ) -> None:
-    """Every centre of the box, every report, every pair of records, on the integers drawn from."""
+    """Every centre of the box, every report, every pair of records, on the whole numbers that are
+    drawn with: coins of 2^-62 and rows of 2^-62."""
     first, second, edge = 1.0, 2.5, 0.4
     outputs = [0, 3, 5]
     loss = pm.distance_loss(domain, outputs)
     problem = pm.Problem(domain, outputs, loss, second - edge)
     weights = np.asarray(pm.optimal(problem, 0.01).weights)
-    law, apart = Lattice(domain, first), domain.distances()
+    law, apart = BallLaw(domain, first, radius, second, edge), domain.distances()
     centre_logs = np.array([logs_of_law(law, x) for x in range(domain.size)])
     low, high = law.box
-    near = [
-        (i, j)
-        for i in range(int(low[0]), int(high[0]) + 1)
-        for j in range(int(low[1]), int(high[1]) + 1)
-        if len(law.ball((i, j), radius))
-    ]
     most, cut = 0.0, 0
-    for centre in near:
-        ball, depth = law.ball(centre, radius), law.depths(centre, radius)
-        reports = faded(weights[ball], depth[ball], second, edge)
-        assert (reports.sum(axis=1) == TOTAL).all()
-        row = np.full(domain.size, len(ball))
-        row[ball] = np.arange(len(ball))
-        at = (centre[0] - int(low[0]), centre[1] - int(low[1]))
-        logs = centre_logs[:, at[0], at[1], None] + np.log(reports[row].astype(float))
-        for x in range(domain.size):
-            gaps = np.abs(logs[x] - np.delete(logs, x, axis=0)).max(axis=1)
-            most = max(most, float((gaps / np.delete(apart[x], x)).max()))
-        cut += 0 < len(ball) < domain.size
-        # What a client looks at, who has this ball alone.
-        assert edge_epsilon(reports, depth[ball]) <= second
-        if len(ball) > 1:
-            assert audit_weights(domain.take(ball), np.arange(3), reports[:-1], second).holds
+    for i in range(int(low[0]), int(high[0]) + 1):
+        for j in range(int(low[1]), int(high[1]) + 1):
+            ball = law.ball((i, j))
+            if not len(ball):
+                continue
+            shares, common = law.fade(law.depths((i, j)), weights[ball])
+            assert (shares[np.setdiff1d(np.arange(domain.size), ball)] == TOTAL).all()
+            exact = [
+                [s * u + (TOTAL - s) * z for u, z in zip(common.tolist(), row, strict=True)]
+                for s, row in zip(shares.tolist(), weights.tolist(), strict=True)
+            ]
+            assert {sum(row) for row in exact} == {TOTAL**2}
+            logs = np.log(np.array(exact, dtype=float))
+            logs += centre_logs[:, i - int(low[0]), j - int(low[1]), None]
+            for x in range(domain.size):
+                gaps = np.abs(logs[x] - np.delete(logs, x, axis=0)).max(axis=1)
+                most = max(most, float((gaps / np.delete(apart[x], x)).max()))
+            cut += len(ball) < domain.size
     # Where the ball is empty all have the common row, and the centre tells what it tells.
     assert cut > 3
     assert 0.8 * first < most <= first + second
 
 
 def test_rows_far_inside_stay_as_they_are_and_those_at_the_edge_are_common() -> None:
+    law = BallLaw(PLANE, 1.0, 1.0, 3.0, 0.5)
     rows = np.array([[3, 1], [2, 2]]) * (TOTAL // 4)
-    reports = faded(rows, np.array([2 * NARROW_KM, 9.0]), 3.0, 0.5)
-    assert (reports[0] == reports[2]).all()
-    np.testing.assert_allclose(reports[1] / TOTAL, rows[1] / TOTAL, atol=1e-6)
-    np.testing.assert_allclose(reports[2] / TOTAL, [0.6, 0.4], atol=1e-12)
-    alone = faded(np.zeros((0, 3), dtype=np.int64), np.zeros(0), 3.0, 0.5)
-    np.testing.assert_allclose(alone / TOTAL, np.full((1, 3), 1 / 3))
+    shares, common = law.fade(np.array([0.0, 9.0, -1.0]), rows)
+    assert shares[0] == shares[2] == TOTAL and shares[1] / TOTAL < 1e-6
+    np.testing.assert_allclose(common / TOTAL, [0.6, 0.4], atol=1e-12)
 
 
-def test_the_edge_tells_over_how_near_somebody_outside_may_be() -> None:
-    """Records up to `NARROW_KM` deep are outside, a hair from whoever is a hair deeper."""
-    rng = np.random.default_rng(3)
-    weights = rng.integers(1, 9, (40, 4))
-    weights[:, -1] += TOTAL - weights.sum(axis=1)
-    depth = NARROW_KM + rng.uniform(6e-6, 3e-4, 40)
-    reports = faded(weights, depth, 3.0, 0.5)
-    assert (reports == reports[-1]).all() and edge_epsilon(reports, depth) == 0
-    common = reports[-1]
-    for row, at in zip(weights, depth, strict=True):
-        gap = float(np.abs(np.log(row / TOTAL) - np.log(common / TOTAL)).max())
-        told = edge_epsilon(np.stack([row, common]), np.array([at]))
-        assert gap > 0 and told * (at - NARROW_KM) >= gap * (1 - 1e-12)
-        assert edge_epsilon(np.stack([row, common]), np.array([NARROW_KM])) == float("inf")
-
-
-def test_rows_without_an_end_are_seen() -> None:
-    sharp = np.array([[TOTAL, 0], [TOTAL // 2, TOTAL // 2]])
-    assert edge_epsilon(sharp, np.array([5.0])) == float("inf")
-    # An output that nobody reports tells nothing.
-    unused = np.array([[TOTAL, 0], [TOTAL, 0]])
-    assert edge_epsilon(unused, np.array([5.0])) == 0.0
+def test_all_centres_are_enumerated_with_their_chances() -> None:
+    law = lattice(PLANE, 2.0)
+    sums, low = np.zeros(PLANE.size), law.box[0]
+    wanted = np.exp([logs_of_law(law, x) for x in range(PLANE.size)])
+    for centre, chances in law.releases():
+        sums += chances
+        at = (centre[0] - int(low[0]), centre[1] - int(low[1]))
+        np.testing.assert_allclose(chances, wanted[:, at[0], at[1]], rtol=1e-9, atol=1e-18)
+    np.testing.assert_allclose(sums, 1, atol=1e-9)

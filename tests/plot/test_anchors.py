@@ -23,7 +23,7 @@ def problem() -> pm.Problem:
 
 
 def test_every_record_is_drawn_once_and_the_user_on_top(problem, tmp_path: Path) -> None:
-    run = pm.panda(problem, [7, 8], pm.BallAnchors(0.4), 2e-2, seed=1)
+    run = pm.panda(problem, [7, 8], pm.BallAnchors(0.4, radius=4.0), seed=1)
     figure = draw_anchors(run, 1)
     axes = figure.axes[0]
     marks = [len(part.get_offsets()) for part in axes.collections]

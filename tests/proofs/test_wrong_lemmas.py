@@ -51,11 +51,6 @@ WRONG = {
         "  faded x c y <= exp ((eps2 + edge) * d x x') * faded",
         "  faded x c y <= exp (eps2 * d x x') * faded",
     ),
-    "a common row's ratio": (
-        "Balls",
-        "far (eps2 * d x x') (T x y)",
-        "far (2 * eps2 * d x x') (T x y)",
-    ),
     "exp without end": (
         "Fixed",
         "Definition exp_low (l : Z) : Z := squares 64 (one + Z.shiftr (Z.min l",
@@ -79,12 +74,6 @@ WRONG = {
         "Lattice",
         "  Z.max (squared i j) (Z.max",
         "  Z.min (squared i j) (Z.max",
-    ),
-    "a violation left out": ("Phases", "(if ratio_ok e a b then 0 else a)", "(0 * a)"),
-    "a delta for one side": (
-        "Phases",
-        "\n  && (den * beyond e (snd b) (snd a) <=? num * (total * total)).",
-        " && true.",
     ),
     "what an unselected anchor tells": ("Coins", "1 - p <= exp c * (1 - q) /\\", "True /\\"),
     "a star at half of epsilon": (

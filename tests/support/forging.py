@@ -154,7 +154,7 @@ def panda_table(kind: str) -> pm.PandaTable:
     asked = problem(metric="matrix" if kind == "power" else "haversine")
     some = np.arange(0, SIZE, 3)
     selection = {
-        "common": lambda: pm.BallAnchors(0.4),
+        "common": lambda: pm.BallAnchors(0.4, radius=9.0),
         "candidates": lambda: pm.BernoulliAnchors.alike(asked.domain, 9, DELTA),
         "coins": lambda: pm.BernoulliAnchors("logistic", 0.997, 1e-4, 3.0, candidates=some),
         "exponential": lambda: pm.BernoulliAnchors(
@@ -819,42 +819,22 @@ def one_zero(file: File) -> None:
     rows[0, 0] = 0
 
 
-def point_mass(file: File) -> None:
-    """Everybody outside says where the centre is."""
-    rows = np.zeros_like(file.arrays["outside_weights"])
-    rows[np.arange(len(rows)), np.arange(len(rows)) % rows.shape[1]] = TOTAL
-    file.arrays["outside_weights"] = rows
-
-
-def one_of_two(file: File) -> None:
-    """A unit moved in the common row of the last of several centres that have one ball."""
-    group = panda_table("common").scheme.law.group
-    last = np.flatnonzero(group == np.bincount(group).argmax())[-1]
-    file.arrays["outside_weights"][last] += np.array([1, -1, 0, 0, 0, 0])
-
-
 PHASES: dict[str, tuple[str, Change]] = {
-    "centres swapped": ("common", swap_far("centre_weights")),
-    "centres swapped, beside prices": (
-        "common",
-        both(swap_far("centre_weights"), array("bound_prices", np.zeros(SIZE))),
-    ),
     "prices of two phases": ("common", array("bound_prices", np.zeros(SIZE))),
     "too many neighbours": ("coins", state("selection.neighbours", 1 << 53)),
-    "a centre twice": ("common", put("centres", 0, 11)),
-    "a law that does not sum": ("common", put("centre_weights", (0, 0), lambda v: v + 1)),
-    "rows swapped": ("common", swap("weights", 0, 9)),
-    "one of two rows outside one ball": ("common", one_of_two),
-    "rows outside that tell": ("common", point_mass),
-    "a smaller radius": ("common", state("selection.radius", lambda v: 0.7 * v)),
+    "rows of others": ("common", swap("order", 0, 9)),
+    "a law over records": ("common", array("centre_weights", np.zeros((SIZE, 3), np.int64))),
     "a radius of 0": ("common", state("selection.radius", 0.0)),
-    "a smaller delta": ("common", state("selection.delta", 1e-5)),
-    "no delta": ("common", state("selection.delta", 0.0)),
+    "a radius without end": ("common", state("selection.radius", float("inf"))),
+    "a delta for balls": ("common", state("selection.delta", 1e-5)),
     "delta of 1": ("common", state("selection.delta", 1.0)),
     "a smaller epsilon": ("common", state("epsilon", 0.9)),
-    "a smaller epsilon_1": ("common", state("selection.epsilon", 0.3)),
-    "a smaller table": ("common", state("selection.table_epsilon", 0.5)),
-    "another rule outside": ("common", state("selection.outside", "nearest")),
+    "a larger epsilon_1": ("common", state("selection.epsilon", 0.6)),
+    "all of epsilon for the centre": ("common", state("selection.epsilon", 1.0)),
+    "a larger edge": ("common", state("selection.edge", 0.2)),
+    "an edge of 0": ("common", state("selection.edge", 0.0)),
+    "a negative edge": ("common", state("selection.edge", -0.1)),
+    "an edge that rounding eats": ("common", state("selection.edge", 1e-9)),
     "an unknown field": ("common", state("selection.account", {"violation": 0.0})),
     "a field less": ("common", without("selection.radius")),
     "a selection that is none": ("common", state("selection", 3)),

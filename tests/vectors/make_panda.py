@@ -11,8 +11,8 @@
 
 Rules that both languages keep, besides those of `make.py`:
 
-- Balls: the first word draws the centre from the record's row of `centre_weights`, the second the
-  report: from the record's own row where the centre is within the radius, else from that outside.
+- Balls: three words draw the centre, the fourth the report: from the ball's common row where the
+  fifth mod 2^62 is below the record's share of it over 2^62, else from the own row.
 - Coins: candidates from the nearest on, of several the lowest first; a word w selects a candidate
   where w mod 2^62 is below the numerator of its probability over 2^62; the first that is selected
   ends Phase I, and the next word draws the report from its row.
@@ -32,7 +32,7 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.panda.lattice import Lattice, faded
+from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
@@ -63,9 +63,10 @@ class Words:
 
 def main() -> None:
     """Write all files."""
-    made = {name: table_of(name) for name in ("balls", "coins")}
-    for name, table in made.items():
-        table.save(HERE / f"panda-{name}.pmdp")
+    made: dict[str, Any] = {}
+    for name in ("balls", "coins"):
+        # As readers have it: what the rows of a file differ by is at most what was allowed.
+        made[name] = pm.load(table_of(name).save(HERE / f"panda-{name}.pmdp"))
     write("panda.json", {name: described(name, table) for name, table in made.items()})
     write("area.json", area())
     write("phases.json", {"ball": ball_law(), "anchors": anchors()})
@@ -96,9 +97,8 @@ def described(name: str, table: PandaTable) -> dict[str, Any]:
     for record in rng.integers(0, problem.size, 60).tolist():
         words = [int(word) for word in rng.integers(0, 2**64, 12, dtype=np.uint64)]
         bits = Words(words)
-        row = table.draw_rows(np.array([record]), bits)
-        u = int(bits.integers(1)[0])
-        column = int(np.searchsorted(np.cumsum(table.weights[row[0]]), u, side="right"))
+        mine = np.array([record])
+        column = int(table.draw_reports(mine, table.draw_selections(mine, bits), bits)[0])
         draws.append(
             {
                 "record": record,
@@ -161,22 +161,23 @@ def area() -> dict[str, Any]:
 def ball_law() -> dict[str, Any]:
     """The law of a ball's centre on the lattice, and rows of some balls as they fade."""
     domain, rng = domain_of(60), np.random.default_rng(5)
-    law, radius, second, edge = Lattice(domain, 1.5), 1.8, 2.5, 0.5
-    problem = pm.Problem(domain, OUTPUTS, pm.distance_loss(domain, OUTPUTS), second - edge)
+    law = BallLaw(domain, 1.5, 1.8, 2.5, 0.5)
+    problem = pm.Problem(domain, OUTPUTS, pm.distance_loss(domain, OUTPUTS), 2.0)
     table = np.asarray(pm.exponential(problem).weights)
     draws, balls = [], []
     for record in range(0, 60, 3):
         words = [int(word) for word in rng.integers(0, 2**64, 3, dtype=np.uint64)]
         centre = law.draw(record, Words(words))
         draws.append({"record": record, "words": list(map(str, words)), "centre": centre})
-        ball, depth = law.ball(centre, radius), law.depths(centre, radius)
-        reports = faded(table[ball], depth[ball], second, edge)
+        ball = law.ball(centre)
+        shares, common = law.fade(law.depths(centre), table[ball])
         balls.append(
             {
                 "centre": centre,
                 "records": ball.tolist(),
                 "weights": [[str(weight) for weight in row] for row in table[ball].tolist()],
-                "reports": (reports / TOTAL).tolist(),
+                "shares": [str(share) for share in shares.tolist()],
+                "common": [str(weight) for weight in common.tolist()],
             }
         )
     return {
@@ -185,9 +186,9 @@ def ball_law() -> dict[str, Any]:
         "epsilon_1": 1.5,
         "exponent": law.exponent,
         "box": [side.tolist() for side in law.box],
-        "radius": radius,
-        "second": second,
-        "edge": edge,
+        "radius": law.radius,
+        "second": law.second,
+        "edge": law.edge,
         "draws": draws,
         "balls": balls[:8],
     }

@@ -12,7 +12,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import SignatureError, SnapError
-from panda_mdp.panda.lattice import Lattice, faded
+from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import choose
 from panda_mdp.protocol.messages.deployments import Statement
@@ -157,8 +157,8 @@ def test_files_of_panda_are_what_is_said_of_them(name):
     np.testing.assert_allclose(table.matrix, said["shares"], rtol=1e-12)
     for case in said["draws"]:
         bits = Words([int(word) for word in case["words"]])
-        row = int(table.draw_rows(np.array([case["record"]]), bits)[0])
-        column = int(choose(table.weights[row], bits.integers(1))[0])
+        mine = np.array([case["record"]])
+        column = int(table.draw_reports(mine, table.draw_selections(mine, bits), bits)[0])
         assert (int(table.problem.outputs[column]), bits.used) == (
             case["output"],
             len(case["words"]),
@@ -168,20 +168,19 @@ def test_files_of_panda_are_what_is_said_of_them(name):
 def test_laws_of_first_phases_are_what_is_said_of_them():
     said = read("phases.json")["ball"]
     domain = pm.Domain.from_points(said["lat"], said["lon"])
-    law = Lattice(domain, said["epsilon_1"])
+    law = BallLaw(domain, *(said[name] for name in ("epsilon_1", "radius", "second", "edge")))
     assert law.exponent == pytest.approx(said["exponent"], rel=1e-12)
     assert [side.tolist() for side in law.box] == said["box"]
     for case in said["draws"]:
         bits = Words([int(word) for word in case["words"]])
         assert list(law.draw(case["record"], bits)) == case["centre"]
     for case in said["balls"]:
-        depth = law.depths(tuple(case["centre"]), said["radius"])
-        ball = law.ball(tuple(case["centre"]), said["radius"])
+        depth, ball = law.depths(tuple(case["centre"])), law.ball(tuple(case["centre"]))
         assert ball.tolist() == case["records"]
         weights = np.array([[int(w) for w in row] for row in case["weights"]], dtype=np.int64)
-        weights = weights.reshape(len(ball), len(case["reports"][0]))
-        reports = faded(weights, depth[ball], said["second"], said["edge"])
-        np.testing.assert_allclose(reports / TOTAL, case["reports"], rtol=1e-9)
+        shares, common = law.fade(depth, weights.reshape(len(ball), len(case["common"])))
+        assert [str(weight) for weight in common.tolist()] == case["common"]
+        np.testing.assert_allclose(shares, [int(share) for share in case["shares"]], rtol=1e-9)
     said = read("phases.json")["anchors"]
     domain = pm.Domain.from_points(said["lat"], said["lon"])
     fields = dict(said["selection"])

@@ -24,19 +24,13 @@ def second(path: Path) -> tuple[int, list[str]]:
     return code, said.getvalue().splitlines()
 
 
-def test_the_law_of_balls_is_summed_and_not_bounded(tmp_path: Path) -> None:
-    """What it prints is the probability that the library's own enumeration of a pair finds."""
+def test_of_balls_the_rows_are_compared_at_what_is_left(tmp_path: Path) -> None:
     made = forging.panda_table("common")
     code, said = second(made.save(tmp_path / "balls.pmdp"))
     assert code == 0, said
-    told = float(next(line for line in said if line.startswith("pairs:")).split()[-1])
-    largest = 0.0
-    for x in range(forging.SIZE):
-        for x2 in range(x):
-            for pair in (np.array([x, x2]), np.array([x2, x])):
-                largest = max(largest, made.scheme.violation(None, pair).upper)
-    assert told == pytest.approx(largest, rel=1e-9)
-    assert 0 < told <= made.account.violation
+    left = float(next(line for line in said if line.startswith("pairs:")).split()[5].rstrip(","))
+    assert left == pytest.approx(made.scheme.table_epsilon, rel=1e-11)
+    assert said[-1].endswith("centre and report")
 
 
 @pytest.mark.parametrize("kind", ["coins", "exponential", "power"])

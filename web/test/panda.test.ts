@@ -3,8 +3,8 @@
 import { describe, expect, test } from "vitest";
 import type { AuditOptions } from "../src/core/audit";
 import { Container } from "../src/core/container";
-import { rowOf, weightsFrom } from "../src/core/audit";
-import { faded, Lattice, toldBy } from "../src/core/lattice";
+import { weightsFrom } from "../src/core/audit";
+import { commonRow, Lattice } from "../src/core/lattice";
 import { leafHash, rootFrom, rootOf } from "../src/core/log";
 import { CoinLaw, quantiseProbability, type Selection } from "../src/core/coins";
 import { FormatError } from "../src/core/errors";
@@ -66,7 +66,7 @@ describe.each(Object.entries(files))("%s", (_, said) => {
       }
     }
     expect(worst).toBeLessThanOrEqual(said.delta);
-    expect(worst).toBeGreaterThan(0.2 * said.violation);
+    expect(worst).toBeGreaterThanOrEqual(0.2 * said.violation);
   });
 
   test("a changed byte is noticed", async () => {
@@ -81,8 +81,16 @@ describe.each(Object.entries(files))("%s", (_, said) => {
 });
 
 test("a table that tells more than it says is refused, for all and for one", async () => {
-  for (const { file } of Object.values(files)) {
+  for (const { file, delta } of Object.values(files)) {
     const table = await PandaTable.read(bytesOf(file));
+    if (delta === 0) {
+      // Of balls the rows are audited, at what the file's numbers leave for them.
+      const law = Object.assign(Object.create(Lattice.prototype), (table as unknown as { law: Lattice }).law, { second: 1.2 });
+      const sharper = Object.assign(Object.create(Object.getPrototypeOf(table)), table, { law }) as PandaTable;
+      expect((await sharper.audit(all)).holds).toBe(false);
+      expect(Array.from({ length: 40 }, (_, x) => sharper.own(x, []).holds)).toContain(false);
+      continue;
+    }
     const less = Object.assign(Object.create(Object.getPrototypeOf(table)), table, {
       header: { ...table.header, selection: { ...table.header.selection, delta: table.delta / 100 } },
     }) as PandaTable;
@@ -108,7 +116,9 @@ interface Phases {
     lat: number[]; lon: number[]; epsilon_1: number; exponent: number; box: number[][]; radius: number;
     second: number; edge: number;
     draws: { record: number; words: string[]; centre: [number, number] }[];
-    balls: { centre: [number, number]; records: number[]; weights: string[][]; reports: number[][] }[];
+    balls: {
+      centre: [number, number]; records: number[]; weights: string[][]; shares: string[]; common: string[];
+    }[];
   };
   anchors: {
     lat: number[]; lon: number[]; selection: Selection; epsilon: number; delta: number;
@@ -122,54 +132,34 @@ const metricOf = ({ lat, lon }: { lat: number[]; lon: number[] }) =>
 
 test("the lattice's law, its balls and how their rows fade are the library's", async () => {
   const metric = metricOf(ball);
-  const law = new Lattice(metric, ball.epsilon_1);
+  const law = new Lattice(metric, ball.epsilon_1, ball.radius, ball.second, ball.edge);
   expect(Math.abs(law.exponent / ball.exponent - 1)).toBeLessThan(1e-12);
   expect(law.box).toEqual(ball.box);
   for (const { record, words, centre } of ball.draws) {
     expect(law.draw(record, () => BigUint64Array.from(words, BigInt))).toEqual(centre);
   }
-  let most = 0;
-  for (const { centre, records, weights, reports } of ball.balls) {
-    expect(law.ball(centre, ball.radius)).toEqual(records);
-    const m = reports[0].length;
-    const rows = weightsFrom(BigInt64Array.from(weights.flat(), BigInt), records.length, m);
-    const depths = records.map((record) => law.depth(record, centre, ball.radius));
-    const faint = faded(rows, depths, ball.second, ball.edge);
-    reports.forEach((row, x) => row.forEach((p, y) => {
-      expect(Math.abs(Number(rowOf(faint, x)[y]) / 2 ** 62 / p - 1)).toBeLessThan(1e-9);
-    }));
-    const outputs = Array.from(reports[0].keys());
-    const told = await toldBy(metric.take(records), outputs, faint, depths, ball.second);
-    expect(told).toBeLessThanOrEqual(ball.second);
-    // Rows that do not fade tell more at the edge.
-    const sharp = faded(rows, depths.map((depth) => 9 * depth), ball.second, ball.edge);
-    most = Math.max(most, await toldBy(metric.take(records), outputs, sharp, depths, ball.second));
+  for (const { centre, records, weights, shares, common } of ball.balls) {
+    expect(law.ball(centre)).toEqual(records);
+    const m = common.length;
+    const found = commonRow(weightsFrom(BigInt64Array.from(weights.flat(), BigInt), records.length, m));
+    expect(Array.from(found.common, String)).toEqual(common);
+    shares.forEach((share, x) => {
+      const mine = law.share(law.depth(x, centre), found.spread);
+      expect(Math.abs(Number(mine) / Number(share) - 1)).toBeLessThan(1e-9);
+      expect(mine === 2n ** 62n).toBe(!records.includes(x));
+    });
   }
-  expect(most).toBeGreaterThan(ball.second);
-});
-
-test("somebody outside may be nearer than a record is deep, by a metre", async () => {
-  const metric = metricOf(ball);
-  const { records, weights, reports } = ball.balls[0];
-  const m = reports[0].length;
-  const outputs = Array.from(reports[0].keys());
-  const rows = weightsFrom(BigInt64Array.from(weights.flat(), BigInt), records.length, m);
-  const depths = records.map((_, x) => 1e-3 + 6e-6 * (x + 1));
-  const faint = faded(rows, depths, ball.second, ball.edge);
-  const common = rowOf(faint, records.length);
-  records.forEach((_, x) => expect(rowOf(faint, x)).toEqual(common));
-  const sharp = faded(rows, depths.map(() => 9), ball.second, ball.edge);
-  const rates = depths.map((depth, x) => Math.max(...Array.from(rowOf(sharp, x), (weight, y) =>
-    Math.abs(Math.log(Number(weight)) - Math.log(Number(common[y]))) / (depth - 1e-3))));
-  const told = await toldBy(metric.take(records), outputs, sharp, depths, ball.second);
-  expect(told).toBeGreaterThan(Math.max(...rates) * (1 - 1e-9));
 });
 
 test("places nearer than rounding allows have no law of centres", () => {
-  expect(() => new Lattice(new Haversine(Float64Array.of(41, 41.00000001), Float64Array.of(12, 12)), 1)).toThrow();
+  const near = new Haversine(Float64Array.of(41, 41.00000001), Float64Array.of(12, 12));
+  expect(() => new Lattice(near, 1, 1, 2, 0.1)).toThrow();
   const far = new Haversine(Float64Array.of(0, 80), Float64Array.of(0, 80));
-  expect(new Lattice(far, 1e5).box[1][0]).toBeLessThan(2 ** 31);
-  expect(() => new Lattice(far, 1e6)).toThrow("finer than points can be sent");
+  expect(new Lattice(far, 1e5, 1, 2, 0.1).box[1][0]).toBeLessThan(2 ** 31);
+  expect(() => new Lattice(far, 1e6, 1, 2, 0.1)).toThrow("finer than points can be sent");
+  for (const [radius, edge] of [[0, 0.1], [1, 0], [1, 2], [Infinity, 0.1]]) {
+    expect(() => new Lattice(metricOf(ball), 1, radius, 2, edge)).toThrow();
+  }
 });
 
 test("any leaves of a tree lead to its root, and no others", async () => {

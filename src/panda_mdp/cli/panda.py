@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from panda_mdp.panda.selection import Budgets
     from panda_mdp.problem import Problem
 
-COINS = ("alpha", "rate", "radius")
+COINS = ("alpha", "rate")
 PAPERS = Drawn(records=1000, outputs=100, tasks=1)
 
 
@@ -52,19 +52,21 @@ class Choice:
     """How anchors are selected.
 
     Options:
-        delta NUMBER: Probability of more than epsilon.
+        delta NUMBER: Probability of more than epsilon; balls need none.
         centre NUMBER: What a ball's centre may tell per km.
+        edge NUMBER: What rows of a ball may tell per km to fade at its edge.
         candidates COUNT: Public candidates for everybody, instead of balls.
         calibrate: Search, and show the frontier.
         decay NAME: The paper's coins: 'power', 'exponential' or 'logistic'.
         alpha NUMBER: With --decay: alpha of Table 1.
         rate NUMBER: With --decay: lambda of Table 1.
-        radius KM: With --decay: gamma, beyond which all are selected alike.
+        radius KM: Of balls; with --decay gamma, beyond which all are selected alike.
         budgets NAME: By the 'certificate', or the paper's 'margin'.
     """
 
     delta: Annotated[float, typer.Option(parser=probability)] = 1e-2
     centre: Number = None
+    edge: Number = None
     candidates: FromOne = None
     calibrate: bool = False
     decay: MaybeText = None
@@ -78,8 +80,10 @@ class Choice:
         given += ["--calibrate"] * self.calibrate
         both = " and ".join(given[:2])
         require(len(given) < 2, f"{both} exclude each other: each names the selection")
-        belong = "alpha, rate and radius belong to --decay"
+        belong = "alpha and rate belong to --decay"
         require(self.decay is not None or not told(self, *COINS), belong, "--decay")
+        others = given not in ([], ["--centre"])
+        require(not (others and told(self, "edge")), "edge belongs to balls", "--edge")
 
     def selection(self, problem: Problem) -> Any:
         """The selection that is named; balls where none is."""
@@ -88,10 +92,11 @@ class Choice:
         from panda_mdp.panda.selection import CENTRE_SHARE
 
         if self.decay is not None:
-            return BernoulliAnchors(cast("Decay", self.decay), **told(self, *COINS))
+            return BernoulliAnchors(cast("Decay", self.decay), **told(self, "radius", *COINS))
         if self.candidates is not None:
             return BernoulliAnchors.alike(problem.domain, self.candidates, self.delta, problem)
-        return BallAnchors(CENTRE_SHARE * problem.epsilon if self.centre is None else self.centre)
+        share = CENTRE_SHARE * problem.epsilon if self.centre is None else self.centre
+        return BallAnchors(share, **told(self, "radius", "edge"))
 
 
 @described
@@ -124,7 +129,7 @@ def panda(
     from panda_mdp.city.draw import Source
     from panda_mdp.city.traces import load_prior
     from panda_mdp.panda.audit import audit_panda
-    from panda_mdp.panda.calibrate import SearchSpace, calibrate, whole_table, wire_bytes
+    from panda_mdp.panda.calibrate import SearchSpace, calibrate, wire_bytes
     from panda_mdp.panda.run import panda as run_both
     from panda_mdp.panda.run import study_panda
     from panda_mdp.panda.selection import PandaOptions
@@ -168,7 +173,7 @@ def panda(
     with working("auditing all pairs"):
         verdict = audit_panda(run)
     with working("solving the whole table"):
-        whole = whole_table(problem, options)
+        whole = options.short_table(problem)
     facts = {
         **_figures(run),
         "holds": verdict.holds,

@@ -11,20 +11,21 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import Facts, per
 from panda_mdp.errors import InvalidInputError, NotForReleaseError, SnapError
-from panda_mdp.frames.key import DrawKey, Words
+from panda_mdp.frames.key import DrawKey
 from panda_mdp.outputs import Outputs
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import BitSource, SystemBits
+from panda_mdp.privacy.sampler import BitSource, GivenBits, SystemBits
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.everywhere import draw_vertices
 from panda_mdp.table.mechanism import Mechanism
@@ -43,8 +44,8 @@ People = tuple[IntArray, list[tuple[Any, str]]]
 class Sampler:
     """The integers of an audited mechanism, ready to be drawn from; picklable, without an audit."""
 
-    thresholds: Thresholds
-    """Cumulative weights; rows end at 2^62."""
+    thresholds: Thresholds | None
+    """Cumulative weights; rows end at 2^62. None where a report takes two phases."""
     domain: Domain
     reported: Facts
     """The columns of reports."""
@@ -54,7 +55,7 @@ class Sampler:
     mesh: Mesh | None
     """Of a table that is private at every point: places draw at it and are not snapped."""
     phases: PandaTable | None
-    """Phase I, where the thresholds are PAnDA's."""
+    """PAnDA's."""
 
     @classmethod
     def of(cls, mechanism: Mechanism | PandaTable) -> Sampler:
@@ -68,7 +69,7 @@ class Sampler:
         from panda_mdp.frames.kernel import Thresholds
 
         return cls(
-            Thresholds.of(mechanism.weights),
+            Thresholds.of(mechanism.weights) if isinstance(mechanism, Mechanism) else None,
             mechanism.problem.domain,
             reported_columns(mechanism.problem.domain, mechanism.problem.reports),
             mechanism.guarantee,
@@ -91,44 +92,50 @@ class Sampler:
         return self.domain.snap(lat, lon, limit).record
 
     def records(
-        self, records: IntArray, words: Words | None = None, rows: IntArray | None = None
+        self,
+        records: IntArray,
+        words: Sequence[npt.NDArray[np.uint64]] | None = None,
+        selected: IntArray | None = None,
     ) -> IntArray:
-        """A draw for every record, with fresh bits or those given; OUTSIDE stays.
+        """A draw for every record, with fresh bits or the words and coins given; OUTSIDE stays.
 
-        PAnDA's Phase I, where there is one, is run for each of them, unless `rows` says what it
+        PAnDA's Phase I, where there is one, is run for each of them, unless `selected` says what it
         led to.
         """
+        covered = np.flatnonzero(records >= 0)
+        if self.thresholds is None:
+            drawn, some = records.copy(), records[covered]
+            phases, bits = cast("PandaTable", self.phases), SystemBits()
+            led = phases.draw_selections(some, bits) if selected is None else selected[covered]
+            source: BitSource = bits
+            if words is not None:
+                source = GivenBits(
+                    *((part[covered] & np.uint64(TOTAL - 1)).astype(np.int64) for part in words)
+                )
+            drawn[covered] = phases.draw_reports(some, led, source)
+            return drawn
         from panda_mdp.frames.kernel import draw_records
 
-        bits = (
-            np.frombuffer(secrets.token_bytes(8 * len(records)), "<u8") if words is None else words
-        )
-        used = self._selected(records, SystemBits()) if rows is None else rows
-        return np.asarray(draw_records(used, self.thresholds, bits))
+        fresh = np.frombuffer(secrets.token_bytes(8 * len(records)), "<u8")
+        used = fresh if words is None else words[0]
+        return np.asarray(draw_records(records, self.thresholds, used))
 
-    def shared(self, records: IntArray, group: IntArray, seeds: list[bytes]) -> IntArray:
-        """Phase I once for each group and record: the rows that they report from."""
+    def selections(self, records: IntArray, group: IntArray, seeds: list[bytes]) -> IntArray | None:
+        """Phase I once for each group and record: what it leads to."""
         if self.phases is None:
-            return records
-        rows, covered = records.copy(), np.flatnonzero(records >= 0)
+            return None
+        selected, covered = records.copy(), np.flatnonzero(records >= 0)
         different, which = np.unique(
             np.stack([group[covered], records[covered]]), axis=1, return_inverse=True
         )
         drawn = [
-            self._selected(np.array([x]), DerivedBits(seeds[g] + x.to_bytes(8, "little")))
+            self.phases.draw_selections(
+                np.array([x]), DerivedBits(seeds[g] + x.to_bytes(8, "little"))
+            )
             for g, x in different.T.tolist()
         ]
-        rows[covered] = np.concatenate([rows[:0], *drawn])[which.reshape(-1)]
-        return rows
-
-    def _selected(self, records: IntArray, bits: BitSource) -> IntArray:
-        """The rows that records report from: their own, or those that Phase I leads to."""
-        covered = records >= 0
-        if self.phases is None or not covered.any():
-            return records
-        rows = records.copy()
-        rows[covered] = self.phases.draw_rows(records[covered], bits)
-        return rows
+        selected[covered] = np.concatenate([selected[:0], *drawn])[which.reshape(-1)]
+        return selected
 
     def reports(self, drawn: IntArray) -> Facts:
         """The columns of what was drawn; NaN or None where nothing was."""
@@ -345,11 +352,13 @@ class Drawer:
         if self.key is not None:
             from panda_mdp.frames.kernel import CONSTANTS, keyed_words
 
-            key = self.key.draw_key(self.sampler.table)
-            words = keyed_words(key, nonces, group, records, CONSTANTS)
+            words = [
+                keyed_words(self.key.draw_key(table), nonces, group, records, CONSTANTS)
+                for table in (self.sampler.table, self.sampler.table + b"coin")
+            ]
         secret = self._names.draw_key(self.sampler.table + b"selection").tobytes()
         names = [nonce.tobytes() for nonce in nonces]
-        selected = self.sampler.shared(records, group, [secret + name for name in names])
+        selected = self.sampler.selections(records, group, [secret + name for name in names])
         drawn = self.sampler.records(records, words, selected)
         spent, totals = self.summary.draws, self.summary.totals
         before = [spent.get(name, 0) for name in names]

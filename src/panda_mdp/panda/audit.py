@@ -89,10 +89,10 @@ def audit_panda(run: Run) -> PandaAudit:
     account of the scheme.
     """
     seen: dict[bytes, SetAudit] = {}
-    drawn = [anchors for anchors in run.anchor_sets if len(anchors)]
-    for anchors in drawn:
-        if anchors.tobytes() not in seen:
-            seen[anchors.tobytes()] = audit_set(run.scheme, anchors, run.table)
+    drawn = [release for release in run.releases if len(release)]
+    for release in drawn:
+        if release.tobytes() not in seen:
+            seen[release.tobytes()] = audit_set(run.scheme, release, run.table)
     account, claimed = run.scheme.account, run.guarantee
     return PandaAudit(
         holds=claimed is not None and account.violation <= claimed.delta,
@@ -102,17 +102,17 @@ def audit_panda(run: Run) -> PandaAudit:
         unit=run.problem.domain.unit,
         violation=account.violation,
         worst=account.pair,
-        sets=tuple(seen[anchors.tobytes()] for anchors in drawn),
+        sets=tuple(seen[release.tobytes()] for release in drawn),
     )
 
 
-def audit_set(scheme: Scheme, anchors: IntArray, table: AnchorTable) -> SetAudit:
-    """The composed mechanism's loss for one anchor set, over all pairs of records."""
+def audit_set(scheme: Scheme, release: IntArray, table: AnchorTable) -> SetAudit:
+    """The composed mechanism's loss for one release, over all pairs of records."""
     domain, epsilon = scheme.problem.domain, scheme.problem.epsilon
-    rows, row = scheme.rows(anchors, table)
+    rows, row = scheme.rows(release, table)
     with np.errstate(divide="ignore"):
-        scan = PairScan(domain, row, np.log(rows.astype(np.float64)))
-    likelihood, nothing = scheme.law.log_likelihoods(anchors), np.zeros(domain.size)
+        scan = PairScan(domain, row, np.log(rows))
+    likelihood, nothing = scheme.log_likelihoods(release), np.zeros(domain.size)
     alike = PairScan(domain, np.zeros(domain.size, dtype=np.int64), np.zeros((1, 1)))
     largest, pair, violations = scan.worst(likelihood, epsilon)
     return SetAudit(
@@ -169,4 +169,4 @@ def violation(run: Run, x: int, x2: int) -> Violation:
     pair = check_indices([x, x2], scheme.problem.size, "records", MethodError)
     if pair[0] == pair[1]:
         raise MethodError("a record has no privacy loss against itself; give two different records")
-    return scheme.violation(scheme.settled(run.anchor_sets, run.table), pair)
+    return scheme.violation(scheme.settled(run.releases, run.table), pair)

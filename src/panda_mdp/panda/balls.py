@@ -1,24 +1,24 @@
 """Ball anchors: all records within a radius of a centre that is drawn privately, and both phases.
 
-The centre c is drawn by a law that is eps_1-mDP by audit (`centres`). The anchors are all records
-within r of c. The centre determines the anchors, so releasing them costs eps_1. One audited table
-over the domain serves every user and every ball; all records outside a ball report from one row of
-that ball.
+What is released is the centre, which is eps_1-mDP by proof, and what a record reports from is a row
+of one audited table that fades into the common row of everybody outside, which is eps_2-mDP by
+proof: delta is 0 (`lattice`, docs/panda.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen
-from panda_mdp.errors import MethodError, PhaseOneCostError, SurrogateError
+from panda_mdp.errors import PhaseOneCostError
 from panda_mdp.panda.anpo import AnchorTable
-from panda_mdp.panda.candidates import spread_out
-from panda_mdp.panda.centres import BallLaw
+from panda_mdp.panda.lattice import BallLaw, Centre, radius_for
 from panda_mdp.panda.selection import (
     DEFAULT_OPTIONS,
     Account,
@@ -27,200 +27,139 @@ from panda_mdp.panda.selection import (
     Scheme,
     Selection,
     Violation,
-    check_delta,
     check_epsilon,
-    log_ratios,
+    check_rules,
     sum_violation,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.privacy.sampler import BitSource, choose_rows
+from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.sampler import BitSource, GivenBits, choose, choose_rows
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.table.encode import Parts, weight_sections
 from panda_mdp.table.mechanism import Mechanism
 
-FEWEST_CENTRES, MOST_CENTRES = 256, 1_024
-"""Larger domains use this many public centres, spread out, unless others are given."""
-CENTRE_WORK = 5e9
-"""Pairs of records times centres that an audit of the centres should look at."""
-DELTA = 1e-7
-"""How often a ball may miss its record where nothing says otherwise."""
-RADIUS_STEP = 0.02
-"""How near the radius comes to the least one, relatively."""
-BINS = 256
-"""Log-ratios are rounded outward to so many steps."""
-NEGLIGIBLE = 1e-3
-"""Balls that together add at most this share of delta count in full for every pair."""
-RECORDS_AT_ONCE = 64
-"""Records that are compared with all others at a time."""
-MOST_PAIRWISE = 9_000
-"""Beyond this many records the account of balls is kept per record, not per pair."""
+EDGE_SHARE = 0.05
+"""What fading takes of what the centre leaves, where nothing else is said."""
+MISSED = 1e-5
+"""How often a ball leaves its record out, where no radius is given: a miss costs loss alone."""
+
+SELDOM = 1e-8
+"""Centres that every record draws less often are left out of what is seen."""
 
 
 @dataclass(frozen=True, eq=False)
 class BallAnchors(Selection):
-    """Release all records within a radius of a centre that is drawn privately.
+    """Release the centre of a ball that is drawn privately; report from a row that fades.
 
-    `epsilon` (eps_1, per unit of distance) is what the centre may tell, `delta` the largest
-    probability that a user's own record is outside the ball; where it is None, the delta of the
-    run. `candidates` are the public centres: by default all records, or 256 to 1,024 that are
-    spread out where the domain is larger. They are drawn by the law
-    with the smallest balls that the audit allows at epsilon.
+    `epsilon` (eps_1, per unit of distance) is what the centre may tell, `radius` that of balls; by
+    default one that leaves a record out once in a hundred thousand times. `edge` is what rows may
+    tell more than the table's to fade at the edge: 5 % of what the centre leaves. For places on the
+    earth and vectors with one or two entries.
 
-    >>> domain = Domain.from_vectors([[float(i)] for i in range(9)])
-    >>> anchors = BallAnchors(epsilon=2.0, delta=1e-3)
-    >>> law = anchors.on(domain)
-    >>> law.radius, law.mechanism.audit.epsilon <= 2.0, bool(law.missed.max() <= 1e-3)
-    (3.0, True, True)
+    >>> from panda_mdp import Domain
+    >>> line = Domain.from_vectors([[float(i)] for i in range(9)])
+    >>> problem = Problem(line, [0, 8], line.distances(None, [0, 8]), epsilon=3.0)
+    >>> scheme = BallAnchors(epsilon=1.0, radius=4.0).scheme(problem)
+    >>> scheme.guarantee, scheme.law.ball((2, 0)).tolist()
+    (Guarantee(epsilon 3 per unit), [0, 1, 2, 3, 4, 5, 6])
     """
 
     epsilon: float
-    delta: float | None = None
-    candidates: IntArray | None = None
+    radius: float | None = None
+    edge: float | None = None
+
+    def __repr__(self) -> str:
+        given = {name: getattr(self, name) for name in ("epsilon", "radius", "edge")}
+        return f"BallAnchors({', '.join(f'{k}={v:g}' for k, v in given.items() if v is not None)})"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        if self.delta is not None:
-            check_delta(self.delta)
-        if self.candidates is not None:
-            chosen = np.unique(np.asarray(self.candidates, dtype=np.int64))
-            if len(chosen) == 0:
-                raise MethodError(
-                    "candidates is empty; name at least one centre, or None for a default"
-                )
-            object.__setattr__(self, "candidates", frozen(chosen))
-
-    def __repr__(self) -> str:
-        centres = "" if self.candidates is None else f", {len(self.candidates)} centres"
-        missed = "" if self.delta is None else f", delta={self.delta:g}"
-        return f"BallAnchors(epsilon={self.epsilon:g}{missed}{centres})"
-
-    def on(self, domain: Domain) -> BallLaw:
-        """The law of centres on a domain, computed once."""
-        law: BallLaw = super().on(domain)
-        return law
-
-    def _law(self, domain: Domain) -> BallLaw:
-        centres = self.candidates
-        if centres is None:
-            most = min(max(FEWEST_CENTRES, int(CENTRE_WORK / domain.size**2)), MOST_CENTRES)
-            centres = spread_out(domain, min(domain.size, most))
-        centres = check_indices(centres, domain.size, "candidates", MethodError)
-        missed = DELTA if self.delta is None else self.delta
-        return BallLaw.build(domain, centres, self.epsilon, missed)
+        given = [(name, getattr(self, name)) for name in ("radius", "edge")]
+        rule = "it must be positive and finite, or None"
+        check_rules(self, *((name, v is None or 0 < v < np.inf, rule) for name, v in given))
 
     def scheme(
-        self, problem: Problem, delta: float, options: PandaOptions = DEFAULT_OPTIONS
+        self, problem: Problem, delta: float = 0.0, options: PandaOptions = DEFAULT_OPTIONS
     ) -> BallScheme:
-        """Both phases of this selection on a problem."""
-        return BallScheme(problem, self, delta, options)
+        """Both phases of this selection on a problem; they need no delta."""
+        del delta
+        return BallScheme(problem, self, 0.0, options)
 
 
 @dataclass(frozen=True, eq=False)
 class BallScheme(Scheme):
     """One table serves every user and every ball; outside, one row for everybody.
 
-    Two records inside differ by at most (eps_1 + eps_2) d, two records outside have the same row,
-    the mean of the ball's rows. Where x is inside and x' outside, the report's log-ratio to the
-    common row may exceed eps_2 d. How often it does is summed for every pair, and the radius is the
-    least for which no pair exceeds delta (docs/panda.md has the proof). So (eps_1 + eps_2, delta).
+    The table is audited over all pairs at what centre and edge leave of epsilon; that a centre
+    tells eps_1 and that rows fade is proved (docs/panda.md). So (epsilon, 0), whatever the radius.
     """
 
     selection: BallAnchors
-    row_words: ClassVar = "the own row, or outside the ball from one row that is the same for all"
-
-    @cached_property
-    def centres(self) -> BallLaw:
-        """The law of centres."""
-        return self.selection.on(self.problem.domain)
-
-    @cached_property
-    def law(self) -> BallLaw:
-        """Centres, and the least radius that keeps delta, from the one on that misses records
-        seldom enough: as the selection says, or delta."""
-        missed = self.selection.delta
-        law = self.centres.missing(self.delta if missed is None else missed)
-        low, high, most = law.radius, law.radius, float(law.distance.max())
-        while high < most and not self._keeps(law.with_radius(high)):
-            low, high = high, min(most, 1.1 * high)
-        while high - low > RADIUS_STEP * high:
-            middle = (low + high) / 2
-            keeps = self._keeps(law.with_radius(middle))
-            low, high = (low, middle) if keeps else (middle, high)
-        return law.with_radius(high)
-
-    def _keeps(self, law: BallLaw) -> bool:
-        """Whether balls of a radius keep delta."""
-        common = common_rows(self.problem, law, self.mechanism)
-        found = boundary(self.problem, law, self.mechanism, common, self.delta, enough=self.delta)
-        return found.violation <= self.delta
-
-    def missing(self, missed: float, delta: float) -> BallScheme:
-        """The same centres and table, with balls that miss their record at most so often."""
-        selection = replace(self.selection, delta=missed).holding(self.centres)
-        other = replace(self, selection=selection, delta=delta)
-        return other.holding(mechanism=self.mechanism)
+    row_words: ClassVar = "the own row, which fades at the ball's edge into one that all share"
+    needs_losses: ClassVar = False
 
     @property
     def left(self) -> float:
         """What the centre leaves for the report, per unit of distance."""
         return self.problem.epsilon - self.selection.epsilon
 
+    @property
+    def edge(self) -> float:
+        """What fading takes of that."""
+        given = self.selection.edge
+        return EDGE_SHARE * self.left if given is None else given
+
+    @property
+    def table_epsilon(self) -> float:
+        """What is left for the table, a trifle less than the difference: sums of floats round."""
+        return (self.left - self.edge) * (1 - 1e-12)
+
+    @cached_property
+    def law(self) -> BallLaw:
+        """The law of centres, and how rows fade."""
+        selection = self.selection
+        radius = selection.radius or radius_for(selection.epsilon, MISSED)
+        return BallLaw(self.problem.domain, selection.epsilon, radius, self.left, self.edge)
+
     @cached_property
     def mechanism(self) -> Mechanism:
         """The domain's table: public, the same for everyone, audited over all pairs."""
-        slack = self.problem.domain.metric.triangle_slack
-        return self.options.table(self.problem.with_epsilon(self.left * (1 - slack)))
+        return self.options.short_table(self.problem.with_epsilon(self.table_epsilon))
 
     @cached_property
     def account(self) -> Account:
-        eps_1, epsilon = self.selection.epsilon, self.problem.epsilon
-        if eps_1 >= epsilon:
-            msg = (
-                f"the centre alone costs {eps_1:g} per {self.problem.domain.unit} and epsilon is "
-                f"{epsilon:g}: nothing is left for the report; give BallAnchors a smaller one"
-            )
-            return Account(1.0, (0, 1), PhaseOneCostError(msg, value=eps_1, limit=epsilon))
-        common = self.outside_rows[self.law.firsts]
-        found = boundary(self.problem, self.law, self.mechanism, common, self.delta)
-        if found.violation <= self.delta:
-            return found
+        told, epsilon = self.selection.epsilon + self.edge, self.problem.epsilon
+        if told < epsilon:
+            # What the proof asks of domain and numbers is checked by the law, the rest is audited.
+            broken = self.law.second < self.law.edge + self.mechanism.audit.epsilon
+            return Account(float(broken), (0, 1))
         msg = (
-            f"records {found.pair[0]} and {found.pair[1]} may be told apart by the edge of a "
-            f"ball with probability {found.violation:.4g}, and delta is {self.delta:g}"
+            f"centre and edge alone cost {told:g} per {self.problem.domain.unit} and epsilon is "
+            f"{epsilon:g}: nothing is left for the report; give BallAnchors a smaller one"
         )
-        failure = SurrogateError(msg, value=found.violation, limit=self.delta, pair=found.pair)
-        return replace(found, failure=failure)
+        return Account(1.0, (0, 1), PhaseOneCostError(msg, value=told, limit=epsilon))
 
     @property
     def selection_epsilon(self) -> float:
-        return self.law.mechanism.audit.epsilon
+        return self.selection.epsilon
 
     @property
     def audited_epsilon(self) -> float:
-        return self.selection_epsilon + self.mechanism.audit.epsilon
+        return self.selection_epsilon + self.mechanism.audit.epsilon + self.edge
 
     @property
     def further(self) -> Guarantee:
-        """A ball's centre is told once, eps - eps_1 is left, and another report may be at the
-        edge of the ball again."""
-        return Guarantee(self.left, self.delta, self.problem.domain.unit)
+        """A centre is told once, and every report from its ball tells eps_2."""
+        return Guarantee(self.left, 0.0, self.problem.domain.unit)
 
     @property
     def stated(self) -> Described:
-        said = {
-            "kind": "ball",
-            "epsilon": self.selection.epsilon,
-            "table_epsilon": self.mechanism.epsilon,
-            "radius": self.law.radius,
-            "outside": "common",
-        }
-        return said, {
-            "weights": np.asarray(self.mechanism.weights),
-            "centres": self.law.centres,
-            "centre_weights": np.asarray(self.law.mechanism.weights),
-            "outside_weights": self.outside_rows,
-        }
+        said = {"epsilon": self.selection.epsilon, "edge": self.edge, "radius": self.law.radius}
+        return {"kind": "ball", **said}, {"weights": np.asarray(self.mechanism.weights)}
+
+    @property
+    def sections(self) -> Parts:
+        return weight_sections(self.problem.domain, self.mechanism.weights)
 
     @cached_property
     def whole_table(self) -> AnchorTable:
@@ -230,137 +169,105 @@ class BallScheme(Scheme):
     def solve(self, sets: tuple[IntArray, ...]) -> AnchorTable:
         return self.whole_table
 
-    @cached_property
-    def outside_rows(self) -> IntArray:
-        """The integer row of everybody outside the ball of each centre, (centres, m)."""
-        return frozen(common_rows(self.problem, self.law, self.mechanism)[self.law.group])
+    def draw(self, record: int, bits: BitSource) -> IntArray:
+        return np.array(self.law.draw(record, bits))
 
-    @cached_property
-    def report_rows(self) -> IntArray:
-        """Rows of all records, then one for everybody outside the ball of each centre."""
-        return frozen(np.concatenate([np.asarray(self.mechanism.weights), self.outside_rows]))
+    def anchors(self, release: IntArray) -> IntArray:
+        return self.law.ball(_centre(release))
 
-    def row_of(self, records: IntArray, centres: IntArray) -> IntArray:
-        """The row of `report_rows` that each record reports from when that centre was drawn."""
-        inside = self.law.distance[records, centres] <= self.law.radius
-        return np.where(inside, records, self.problem.size + centres)
+    def releases(self) -> Iterator[tuple[Centre, FloatArray]]:
+        return self.law.releases(SELDOM)
+
+    def log_likelihoods(self, release: IntArray) -> FloatArray:
+        return self.law.log_chances(np.array([_centre(release)]))[:, 0]
+
+    def fading(self, centre: Centre) -> tuple[IntArray, IntArray]:
+        """How often out of 2^62 each record reports from the common row of a ball, and that row."""
+        depth = self.law.depths(centre)
+        return self.law.fade(depth, np.asarray(self.mechanism.weights[np.flatnonzero(depth > 0)]))
 
     def rows(
-        self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None
-    ) -> tuple[IntArray, IntArray]:
-        """The own row inside the ball; records outside have one."""
+        self, release: IntArray, table: AnchorTable, records: IntArray | None = None
+    ) -> tuple[FloatArray, IntArray]:
         some = np.arange(self.problem.size) if records is None else records
-        centre = self.law.firsts[self.law.group_of(anchors)]
-        used, row = np.unique(self.row_of(some, centre), return_inverse=True)
-        return self.report_rows[used], row.reshape(-1)
+        share, common = self.fading(_centre(release))
+        part = share[some, None] / float(TOTAL)
+        own = np.asarray(self.mechanism.weights[some]) / float(TOTAL)
+        return part * (common / float(TOTAL)) + (1 - part) * own, np.arange(len(some))
 
-    def draw_rows(self, records: IntArray, bits: BitSource) -> IntArray:
-        return self.row_of(records, choose_rows(self.law.mechanism.weights, records, bits))
+    def report(self, release: IntArray, table: AnchorTable, record: int, bits: BitSource) -> int:
+        at = np.array([self._number(_centre(release))])
+        return int(self.draw_reports(np.array([record]), at, bits)[0])
+
+    def _number(self, centre: Centre) -> int:
+        (left, low), (_, high) = self.law.box
+        return int((centre[0] - left) * (high - low + 1) + centre[1] - low)
+
+    def draw_selections(self, records: IntArray, bits: BitSource) -> IntArray:
+        """The number of a centre in the box for each record."""
+        selected = np.empty(len(records), dtype=np.int64)
+        different, which = np.unique(records, return_inverse=True)
+        for k, record in enumerate(different.tolist()):
+            mine = np.flatnonzero(which.reshape(-1) == k)
+            selected[mine] = [*map(self._number, self.law.draws(record, bits, len(mine)))]
+        return selected
+
+    def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:
+        """A word for each record, and a coin that says whether it is for the common row: the law
+        of the mixture, in whole numbers of 2^-124."""
+        words, coins = bits.integers(len(records)), bits.integers(len(records))
+        (left, low), (_, high) = self.law.box
+        columns, own = np.empty(len(records), dtype=np.int64), np.ones(len(records), dtype=np.bool_)
+        for number in np.unique(selected).tolist():
+            i, j = divmod(number, int(high - low + 1))
+            share, common = self.fading((i + int(left), j + int(low)))
+            mine = np.flatnonzero(selected == number)
+            outside = mine[coins[mine] < share[records[mine]]]
+            columns[outside], own[outside] = choose(common, words[outside]), False
+        rows = self.mechanism.weights
+        columns[own] = choose_rows(rows, records[own], GivenBits(words[own]))
+        return columns
 
     @cached_property
+    def _sums(self) -> tuple[FloatArray, FloatArray]:
+        """Over all centres: Pr[report | record], (K, m), and the size of a record's ball, (K,)."""
+        size, outputs = self.problem.loss.shape
+        common, own, records = np.zeros((size, outputs)), np.zeros(size), np.zeros(size)
+        for centre, chances in self.law.releases():
+            share, row = self.fading(centre)
+            part = chances * (share / float(TOTAL))
+            common += part[:, None] * (row / float(TOTAL))
+            own += chances - part
+            records += chances * len(self.law.ball(centre))
+        return frozen(common + own[:, None] * self.mechanism.matrix), records
+
+    @property
     def marginal(self) -> FloatArray:
-        inside, chances = self.law.distance <= self.law.radius, self.law.mechanism.matrix
-        own = np.where(inside, chances, 0.0).sum(axis=1)[:, None] * self.mechanism.matrix
-        outside = np.where(inside, 0.0, chances)
-        return frozen(own + outside @ (self.outside_rows / float(TOTAL)))
+        return self._sums[0]
+
+    @property
+    def expected_anchors(self) -> float:
+        return float(self.problem.prior @ self._sums[1])
 
     def shares(self, anchors: IntArray) -> BudgetShares:
-        first = self.selection.epsilon / self.problem.epsilon
-        last = self.mechanism.epsilon / self.problem.epsilon
-        return BudgetShares(first, 1.0 - first - last, last)
+        first, edge = (told / self.problem.epsilon for told in (self.selection.epsilon, self.edge))
+        return BudgetShares(first, edge, 1 - first - edge)
 
     def settled(self, sets: tuple[IntArray, ...], table: AnchorTable) -> AnchorTable | None:
         return table
 
     def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
-        """All balls and all reports."""
-        law = self.law
-        counts = np.asarray(law.mechanism.weights)[pair] @ law.members
-        leaks = np.log(counts[0].astype(np.float64)) - np.log(counts[1].astype(np.float64))
-        reports = self.report_rows[self.row_of(pair[:, None], law.firsts)]
-        losses = np.abs(leaks[:, None] + log_ratios(reports[0], reports[1])).ravel()
-        masses = (counts[:, :, None] / float(TOTAL) * (reports / float(TOTAL))).reshape(2, -1)
-        return sum_violation(self, pair, losses, losses, masses, "all balls and reports")
+        """All centres and all reports."""
+        seen = [
+            chances[pair, None] * self.rows(np.array(centre), self.whole_table, pair)[0]
+            for centre, chances in self.law.releases()
+        ]
+        masses = np.concatenate(seen, axis=1)
+        masses = masses[:, masses.any(axis=0)]
+        losses = np.abs(np.log(masses[0]) - np.log(masses[1]))
+        return sum_violation(self, pair, losses, losses, masses, "all centres and reports")
 
 
-def common_rows(problem: Problem, law: BallLaw, mechanism: Mechanism) -> IntArray:
-    """The integer row of everybody outside, for every group of equal balls, (groups, m).
-
-    The mean of the ball's rows under the prior, each times exp(-eps_2 t), eps_2 what the centre
-    leaves and t how deep the record lies in the ball: a record at depth t is compared with records
-    that are at least t away.
-    """
-    left = problem.epsilon - law.mechanism.epsilon
-    depth = law.radius - law.distance[:, law.firsts]
-    inside = np.where(depth >= 0, depth, np.inf)
-    # From the least depth of each ball on: all of a wide one may lie deeper than exp reaches.
-    weights = np.exp(-left * (inside - inside.min(axis=0)))
-    likely = weights * problem.prior[:, None]
-    weights = np.where(likely.sum(axis=0) > 0, likely, weights)
-    return quantise((weights / weights.sum(axis=0)).T @ mechanism.matrix)
-
-
-def boundary(
-    problem: Problem,
-    law: BallLaw,
-    mechanism: Mechanism,
-    common: IntArray,
-    delta: float,
-    *,
-    enough: float = 0.0,
-    most_pairwise: int = MOST_PAIRWISE,
-) -> Account:
-    """The largest violation probability over all pairs, for balls with one row for all outside.
-
-    `common` has that row for every group of equal balls. First a bound per record, by the triangle
-    inequality. Then per pair, from the record with the largest bound down, until no bound that is
-    left exceeds what was summed, or `enough`. Beyond `most_pairwise` records the bounds are the
-    answer. All are upper bounds: distances are rounded down to a grid, and what the centre tells
-    counts with its audited epsilon.
-    """
-    from panda_mdp.panda.kernels import balls as kernels
-    from panda_mdp.panda.kernels import distance as metrics
-
-    domain, rows = problem.domain, np.asarray(mechanism.weights)
-    room = problem.epsilon - law.mechanism.audit.epsilon
-    impossible = ((common == 0) & rows.any(axis=0)).any()
-    if mechanism.audit.epsilon > room or room <= 0 or impossible:
-        return Account(1.0, (0, 1))
-    # Columns that nobody uses are passed over.
-    logs, common_logs = (np.log(np.maximum(some, 1).astype(np.float64)) for some in (rows, common))
-    ends = np.stack([logs.max(axis=0), logs.min(axis=0)])
-    largest = float(np.abs(ends[:, None] - common_logs).max())
-    step = largest * (1 + 1e-9) / (BINS - 1) + 1e-9
-    balls = kernels.Balls(
-        np.ascontiguousarray((law.mechanism.matrix @ law.members).T),
-        np.ascontiguousarray(law.distance[:, law.firsts].T),
-        law.radius,
-        domain.metric.triangle_slack,
-        mechanism.matrix,
-        logs,
-        common / float(TOTAL),
-        common_logs,
-        room * (1 - 1e-11),
-        step,
-        delta * NEGLIGIBLE / len(common),
-    )
-    outer = kernels.common_tails(balls, BINS)
-    bounds = kernels.ring_masses(balls, outer)
-    order = np.argsort(-bounds, kind="stable")
-    if problem.size > most_pairwise:
-        x = int(order[0])
-        return Account(float(bounds[x]), (x, int(domain.neighbours(1)[0][x, 0])))
-    places = metrics.coordinates(domain.metric, np.arange(domain.size))
-    worst = Account(0.0, (0, 1))
-    for begin in range(0, problem.size, RECORDS_AT_ONCE):
-        some = order[begin : begin + RECORDS_AT_ONCE]
-        left = float(bounds[some[0]])
-        if left <= worst.violation or worst.violation > enough > 0:
-            break
-        if left <= enough:
-            return Account(left, worst.pair)
-        masses, partner = kernels.boundary_masses(places, balls, outer, some)
-        k = int(masses.argmax())
-        if masses[k] > worst.violation:
-            worst = Account(float(masses[k]), (int(some[k]), int(partner[k])))
-    return Account(worst.violation * (1 + 1e-12), worst.pair)
+def _centre(release: npt.ArrayLike) -> Centre:
+    i, j = np.asarray(release).tolist()
+    return i, j

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
 import numpy as np
 
-from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.errors import MethodError
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.candidates import spread_out
 from panda_mdp.panda.certificate import MOST_RECORDS
 from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme, Decay
+from panda_mdp.panda.lattice import radius_for
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import (
     PandaOptions,
@@ -28,14 +28,13 @@ from panda_mdp.panda.selection import (
 from panda_mdp.problem import Problem
 from panda_mdp.table.encode import encode
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.thin import compact
 
 Family = Literal["ball", "candidates", "coins"]
 RUNGS = (1e-7, 1e-4, 1e-2, 0.1)
 """What fits is looked for at those of these deltas that are at most the one asked for, and at no
 other: whatever is found for a delta is found for every larger one."""
-PARTS = (1.0, 0.0625)
-"""Parts of delta that a ball may miss its record with: larger balls cost less when missed."""
+MISSED = (1e-2, 1e-4)
+"""How often a ball may leave its record out."""
 FEW = 300
 """Domains up to this size are searched with more rates and radii: each look costs K^2."""
 MARGIN_WORK = 3e10
@@ -186,7 +185,7 @@ def calibrate(
     rungs = [rung for rung in RUNGS if rung <= delta] or [delta]
     tried = [_whole(problem, search, options)]
     if "ball" in search.families:
-        tried += _balls(problem, rungs, search, options)
+        tried += _balls(problem, search, options)
     if "candidates" in search.families:
         for count in search.counts(problem.size):
             # Everybody's candidate is there almost surely: a larger delta would buy nothing.
@@ -202,14 +201,6 @@ def calibrate(
     return Calibration(frontier, delta, binding, tuple(tried))
 
 
-def whole_table(problem: Problem, options: PandaOptions) -> Mechanism:
-    """The compact table of everybody; as it is where it cannot be shortened."""
-    table = options.table(problem)
-    with suppress(PrivacyError):
-        table = compact(table)
-    return table
-
-
 def wire_bytes(table: Mechanism) -> int:
     """Bytes of a table's file as clients need it, without notes of how long it took."""
     return len(encode(table.with_facts(stages=(), details={}), losses=False))
@@ -217,25 +208,22 @@ def wire_bytes(table: Mechanism) -> int:
 
 def _whole(problem: Problem, search: SearchSpace, options: PandaOptions) -> Trial:
     """Everybody fetches one table and spends all of epsilon on the report."""
-    table = whole_table(problem, options)
+    table = options.short_table(problem)
     size, most = wire_bytes(table), search.most_bytes
     if most is not None and size > most:
         return Trial(None, 0.0, failure="bytes", excess=size / most)
     return Trial(None, 0.0, download=size, loss=table.loss)
 
 
-def _balls(
-    problem: Problem, rungs: Sequence[float], search: SearchSpace, options: PandaOptions
-) -> Iterator[Trial]:
-    """Balls by the share of epsilon for the centre, delta, and its part for a miss."""
+def _balls(problem: Problem, search: SearchSpace, options: PandaOptions) -> Iterator[Trial]:
+    """Balls by the share of epsilon for the centre, and how often they leave their record out."""
     for share in sorted(set(search.centre_shares)):
-        spent = share * problem.epsilon
-        # One law of centres and one table for all, whatever delta is.
-        first = BallAnchors(spent, rungs[0]).scheme(problem, rungs[0], options)
-        most = search.most_selection_epsilon
-        for rung, part in product(rungs, PARTS):
-            told = most is not None and spent > most
-            yield _weigh(first if told else first.missing(part * rung, rung), spent, search)
+        spent, most = share * problem.epsilon, search.most_selection_epsilon
+        first = BallAnchors(spent).scheme(problem, 0.0, options)
+        for missed in MISSED if most is None or spent <= most else MISSED[:1]:
+            selection = BallAnchors(spent, radius_for(spent, missed))
+            scheme = selection.scheme(problem, 0.0, options).holding(mechanism=first.mechanism)
+            yield _weigh(scheme, spent, search)
 
 
 def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[BernoulliAnchors]:

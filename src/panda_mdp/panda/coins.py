@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen
-from panda_mdp.errors import MethodError, SurrogateError
+from panda_mdp.errors import EmptyAnchorsError, MethodError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable, solve_anchors
 from panda_mdp.panda.candidates import (
     MOST_LINKED,
@@ -40,9 +41,9 @@ from panda_mdp.panda.selection import (
 )
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.privacy.sampler import BitSource
+from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import Domain, check_indices, check_record
 
 Decay = Literal["power", "exponential", "logistic"]
 RADIUS_SHARE = 50
@@ -164,8 +165,20 @@ class BernoulliAnchors(Selection):
 
     def on(self, domain: Domain) -> AnchorLaw:
         """The law of the coins on a domain, computed once: draws, likelihoods, surrogates."""
-        law: AnchorLaw = super().on(domain)
-        return law
+        laws: WeakKeyDictionary[Domain, AnchorLaw]
+        laws = vars(self).setdefault("_laws", WeakKeyDictionary())
+        if domain not in laws:
+            laws[domain] = self._law(domain)
+        return laws[domain]
+
+    def draw(self, domain: Domain, record: int, source: BitSource | None = None) -> IntArray:
+        """The anchors of a record: indices into the domain, ascending.
+
+        Exact: integers and the operating system's generator. `source` is for simulations
+        (`SeededBits`).
+        """
+        mine = int(check_record(record, domain.size, MethodError))
+        return self.on(domain).draw(mine, SystemBits() if source is None else source)
 
     def _law(self, domain: Domain) -> AnchorLaw:
         radius = domain.diameter / RADIUS_SHARE if self.radius is None else float(self.radius)
@@ -193,6 +206,7 @@ class CoinScheme(Scheme):
 
     selection: BernoulliAnchors
     row_words: ClassVar = "the row of the nearest"
+    needs_losses: ClassVar = True
 
     @cached_property
     def law(self) -> AnchorLaw:
@@ -276,6 +290,12 @@ class CoinScheme(Scheme):
     def solve(self, sets: tuple[IntArray, ...]) -> AnchorTable:
         candidates = self.law.candidates
         public = self.options.pairs == "public"
+        if not any(map(len, sets)):
+            raise EmptyAnchorsError(
+                "no user drew any anchor, so there is no table to compute",
+                value=float(len(sets)),
+                limit=0.0,
+            )
         anchors = candidates if public else np.unique(np.concatenate(sets))
         weights, losses = self.objective(anchors)
         table = solve_anchors(
@@ -319,25 +339,48 @@ class CoinScheme(Scheme):
         """The integer row of an empty set, (1, m): what is best without a record."""
         return quantise(np.eye(self.problem.outputs_count)[[self.problem.best_single_output]])
 
-    def rows(
+    def draw(self, record: int, bits: BitSource) -> IntArray:
+        return self.law.draw(record, bits)
+
+    def log_likelihoods(self, release: IntArray) -> FloatArray:
+        return self.law.log_likelihoods(release)
+
+    @property
+    def expected_anchors(self) -> float:
+        return self.law.expected_size(self.problem.prior)
+
+    def _rows(
         self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None
     ) -> tuple[IntArray, IntArray]:
-        """The row of the nearest own anchor. An empty set reports what is best without a record."""
+        """The integer row of the nearest own anchor. An empty set reports what is best without a
+        record."""
         if len(anchors) == 0:
             count = self.problem.size if records is None else len(records)
             return self._blind, np.zeros(count, dtype=np.int64)
         nearest = surrogates(self.problem.domain, anchors, records)
         used, row = np.unique(table.row[table.positions(anchors)][nearest], return_inverse=True)
-        return table.mechanism.weights[used], row.astype(np.int64)
+        return np.asarray(table.mechanism.weights[used]), row.astype(np.int64)
 
-    @property
-    def report_rows(self) -> IntArray:
-        """The table's, and last the one of an empty set."""
-        return np.concatenate([np.asarray(self.whole_table.mechanism.weights), self._blind])
+    def rows(
+        self, release: IntArray, table: AnchorTable, records: IntArray | None = None
+    ) -> tuple[FloatArray, IntArray]:
+        weights, row = self._rows(release, table, records)
+        return weights / float(TOTAL), row
 
-    def draw_rows(self, records: IntArray, bits: BitSource) -> IntArray:
-        """Coins are flipped from the nearest candidate on, and no further than the first success:
-        what is beyond does not change the report, and the set itself is not released here."""
+    def report(self, release: IntArray, table: AnchorTable, record: int, bits: BitSource) -> int:
+        weights, row = self._rows(release, table, np.array([record]))
+        return int(choose_rows(weights, row, bits)[0])
+
+    def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:
+        weights = self.whole_table.mechanism.weights
+        return choose_rows(np.concatenate([np.asarray(weights), self._blind]), selected, bits)
+
+    def draw_selections(self, records: IntArray, bits: BitSource) -> IntArray:
+        """The row of the table, or the one behind its last for an empty set.
+
+        Coins are flipped from the nearest candidate on, and no further than the first success: what
+        is beyond does not change the report, and the set itself is not released here.
+        """
         law, table = self.law, self.whole_table
         rows = np.full(len(records), len(table.mechanism.weights), dtype=np.int64)
         different, which = np.unique(records, return_inverse=True)

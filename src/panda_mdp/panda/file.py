@@ -1,9 +1,9 @@
 """Reads files of every kind; of PAnDA's it verifies all that their guarantee rests on.
 
-Balls: the law of centres is audited over all pairs at epsilon_1, the table at what is left, and the
-account of the ball's edge is computed for all pairs from the radius, the rows outside and the
-integers. Coins: the budgets are what the rows differ by, measured on the integers; Phase I's cost
-and the joint law of surrogates are computed for all pairs of records.
+Balls: the law of centres and the fading of rows are proved; what the proofs ask of domain and
+numbers is checked, and the table audited over all pairs at what they leave. Coins: the budgets are
+what the rows differ by, measured on the integers; Phase I's cost and the joint law of surrogates
+are computed for all pairs of records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import FileFormatError
 from panda_mdp.panda.anpo import AnchorTable, anchor_problem
 from panda_mdp.panda.balls import BallAnchors
-from panda_mdp.panda.centres import BallLaw, centre_problem
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import check_delta
@@ -28,13 +27,21 @@ from panda_mdp.problem import Problem
 from panda_mdp.space.domain import check_indices
 from panda_mdp.table import decode as tables
 from panda_mdp.table.container import Sections, fit
-from panda_mdp.table.decode import Expected, at_path, contradictions, look, opened, restore_problem
+from panda_mdp.table.decode import (
+    Expected,
+    at_path,
+    contradictions,
+    look,
+    opened,
+    restore_problem,
+    restore_weights,
+)
 from panda_mdp.table.mechanism import Mechanism
 
 KINDS = {
     "ball": {
-        **dict.fromkeys(("kind", "outside"), str),
-        **dict.fromkeys(("delta", "epsilon", "table_epsilon", "radius"), float),
+        "kind": str,
+        **dict.fromkeys(("delta", "epsilon", "edge", "radius"), float),
     },
     "coins": {
         **dict.fromkeys(("kind", "decay"), str),
@@ -92,36 +99,16 @@ def decode_panda(data: bytes) -> PandaTable:
 
 
 def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
-    domain, delta = problem.domain, stated["delta"]
-    given = sections.take("centres", None)
-    count, outputs = len(given), problem.outputs_count
-    weights = sections.take("weights", problem.size, outputs)
-    centre_weights = sections.take("centre_weights", problem.size, count)
-    outside = sections.take("outside_weights", count, outputs)
+    weights = restore_weights(sections, problem)
     sections.finish()
-    epsilon_1, left, radius = (stated[n] for n in ("epsilon", "table_epsilon", "radius"))
-    if stated["outside"] != "common" or radius <= 0:
-        raise FileFormatError(
-            f"balls of radius {radius!r} with rows {stated['outside']!r} outside are none"
-        )
-    centres = check_indices(given, domain.size, "centres")
-    if len(np.unique(centres)) < len(centres):
-        raise FileFormatError("a centre is named twice; the file is damaged")
-    check_weights(outside, (count, outputs))
-    # Beyond what the rows of records reach, accounts of large domains would not cover it.
-    if (outside < weights.min(axis=0) - outputs).any() or (
-        outside > weights.max(axis=0) + outputs
-    ).any():
-        raise FileFormatError("a row outside a ball is no mean of the records' rows")
-    # Audited over all pairs here, and so are the rows below.
-    centring = centre_problem(domain, centres, epsilon_1)
-    law = BallLaw(Mechanism(centring, centre_weights, "centres"), radius)
-    if (outside != outside[law.firsts[law.group]]).any():
-        raise FileFormatError("two centres have the same ball and different rows outside")
-    scheme = BallAnchors(epsilon_1, None, centres).scheme(problem, delta)
-    rows = Mechanism(problem.with_epsilon(left), weights, "PAnDA")
-    # What a scheme computes when it is asked; here the file's, verified by its account.
-    return PandaTable(scheme.holding(law=law, mechanism=rows, outside_rows=frozen(outside)))
+    if stated["delta"] != 0:
+        raise FileFormatError(f"balls need no delta, and this file says {stated['delta']!r}")
+    scheme = BallAnchors(stated["epsilon"], stated["radius"], stated["edge"]).scheme(problem)
+    if not scheme.table_epsilon > 0:
+        raise FileFormatError("centre and edge leave nothing of epsilon for the table")
+    # The law checks what the proof asks of domain and numbers; rows are audited over all pairs.
+    rows = Mechanism(problem.with_epsilon(scheme.table_epsilon), weights, "PAnDA")
+    return PandaTable(scheme.holding(mechanism=rows))
 
 
 def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:

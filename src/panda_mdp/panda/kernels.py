@@ -6,6 +6,6 @@ from panda_mdp.base.packages import need
 
 need("numba", "an account of PAnDA over all pairs of records")
 
-from panda_mdp.compute.numba import anchors, balls, distance, margins  # noqa: E402
+from panda_mdp.compute.numba import anchors, distance, margins  # noqa: E402
 
-__all__ = ["anchors", "balls", "distance", "margins"]
+__all__ = ["anchors", "distance", "margins"]

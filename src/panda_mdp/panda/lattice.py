@@ -1,4 +1,4 @@
-"""Balls without tables: a centre on a lattice by a law in closed form, and rows that fade.
+"""Balls: a centre on a lattice by a law in closed form, and rows that fade at the edge.
 
     P(c|x) = max(exp(-a s(c - p(x))), exp(-a s_0)) / N(x),   s(v) = sqrt(|v|^2 + h^2)
 
@@ -7,15 +7,17 @@ onto the plane never lengthens a distance, s is 1-Lipschitz, and N, a sum over a
 repeats from cell to cell and is nearly level: by Poisson's formula |grad log N| <= LEVEL a. So the
 law is a (1 + LEVEL)-mDP for all places at once, by proof and without a table (docs/panda.md).
 
-Whoever lies within a radius of the centre then reports from an own row, which fades into the one
-row of everybody outside as the edge comes near (`faded`): epsilon_2-mDP over all records, whatever
-the centre. So both together are (epsilon_1 + epsilon_2)-mDP with delta 0, and who has the rows of
-one ball has all that the guarantee of that ball rests on.
+Whoever lies within a radius of the centre then reports from an own row, but with a probability that
+rises to 1 at the edge from the one row of everybody outside. Rows that are (epsilon_2 - edge)-mDP
+become epsilon_2-mDP over all records, whatever the centre, by proof. So both together are
+(epsilon_1 + epsilon_2)-mDP with delta 0, and who has the rows of one ball has all that the
+guarantee of that ball rests on. All that is drawn from are whole numbers of 2^-62.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -25,29 +27,32 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.selection import check_epsilon
-from panda_mdp.privacy.quantise import BITS, TOTAL, quantise
+from panda_mdp.panda.selection import check_epsilon, check_rules
+from panda_mdp.privacy.quantise import BITS, TOTAL
 from panda_mdp.privacy.sampler import BitSource
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.metrics import Haversine, sphere_points
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine, sphere_points
 
 ROUNDING = 1.25
 """h, in units of 1 / a, as everything about the lattice is."""
 REACH = 40.0
 """Beyond, all points of the box have the same chance (s_0 = REACH): in all about 1e-13."""
 RESERVE = 1e-5
-"""Share of epsilon that pays for the rounding of coordinates and weights."""
+"""Share of epsilon_1 that pays for the rounding of coordinates and weights."""
+FADING_RESERVE = 1e-3
+"""Share of epsilon_2 and edge that pays for the rounding of depths and shares of the common row."""
 ROUNDED = 1e-14
 """Bounds that rounding: of a coordinate relative to the largest, and of a weight per nat."""
+SHARE_ROUNDED = 1e-9
+"""Bounds the rounding of both shares of a pair: `FADED_OUT` is 2^32 units of 2^-62."""
 SCALE_BITS = 110
 """Weights times 2^110 are whole numbers: float64 has them to 2^-52 from exp(-REACH) on."""
 WORDS = 3
 """Random words of 62 bits for a centre; another draw is needed with probability 2^-70."""
-NARROW_KM = 1e-3
-"""Records that are no deeper in a ball count as outside, in units of distance; up to twice as deep
-they have the very row of those outside, whom they may be as near as they like."""
 FADED_OUT = 1e-9
 """The share of the common row never falls below this."""
+UNLIKELY = 1e-15
+"""Centres that no record draws more often are left out of sums over all centres."""
 
 
 def unevenness() -> float:
@@ -63,39 +68,54 @@ def unevenness() -> float:
 
 
 LEVEL = unevenness()
+Centre = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Lattice:
-    """The law of a ball's centre on a domain that lies on the earth or in a plane.
+class BallLaw:
+    """Balls on a domain that lies on the earth or in a plane.
 
-    `epsilon` (eps_1, per unit of distance) is what a centre tells. Centres are pairs of whole
-    numbers.
+    `epsilon` (eps_1, per unit of distance) is what a centre tells, `second` (eps_2) what a report
+    tells whose row fades, `edge` of it the fading: rows that fade are (second - edge)-mDP. Centres
+    are pairs of whole numbers.
 
-    >>> law = Lattice(Domain.from_vectors([[float(i), 0.0] for i in range(9)]), epsilon=2.0)
-    >>> round(law.exponent, 3), round(law.radius(1e-3), 2)
-    (1.999, 4.82)
+    >>> line = Domain.from_vectors([[float(i), 0.0] for i in range(9)])
+    >>> law = BallLaw(line, epsilon=2.0, radius=radius_for(2.0, 1e-3), second=3.0, edge=0.2)
+    >>> round(law.exponent, 3), round(law.radius, 2), law.ball((8, 0)).tolist()
+    (1.999, 4.82, [0, 1, 2, 3, 4, 5, 6, 7, 8])
     """
 
     domain: Domain
     epsilon: float
+    radius: float
+    second: float
+    edge: float
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        largest = float(np.abs(self.domain.metric.embedding).max())
+        check_rules(
+            self,
+            ("radius", 0 < self.radius < np.inf, "it must be positive and finite"),
+            ("second", 0 < self.second < np.inf, "it must be positive and finite"),
+            ("edge", 0 < self.edge < self.second, "it is a part of what reports tell"),
+        )
+        metric = self.domain.metric
+        on_earth = isinstance(metric, Haversine)
+        largest = EARTH_RADIUS_KM if on_earth else float(np.abs(metric.embedding).max())
         rounded = ROUNDED * (largest + REACH / self.epsilon)
-        nearest = float(self.domain.neighbours(1)[1].min())
-        if len(self.places[0]) != 2 or RESERVE * nearest < rounded:
+        fading = (4 * self.second * rounded + SHARE_ROUNDED) / (FADING_RESERVE * self.edge)
+        least = max(rounded / RESERVE, fading)
+        if len(self.places[0]) != 2 or not float(self.domain.neighbours(1)[1].min()) >= least:
             raise MethodError(
                 "the centre of a ball is drawn in a plane: give places with distances on the "
-                "earth, or vectors with two entries, at least "
-                f"{rounded / RESERVE:.2g} from each other"
+                f"earth, or vectors with two entries, at least {least:.2g} from each other; coins "
+                "(BernoulliAnchors) select anchors over any distances"
             )
 
     @property
     def exponent(self) -> float:
         """a, per unit of distance: epsilon less what N and rounding may tell."""
-        return self.epsilon * (1 - RESERVE) / (1 + LEVEL)
+        return exponent_of(self.epsilon)
 
     @cached_property
     def places(self) -> FloatArray:
@@ -114,7 +134,7 @@ class Lattice:
         low, high = np.floor(at.min(axis=0) - REACH), np.ceil(at.max(axis=0) + REACH)
         return low.astype(np.int64), high.astype(np.int64)
 
-    def holds(self, centre: tuple[int, int]) -> bool:
+    def holds(self, centre: Centre) -> bool:
         """Whether this is a point of the lattice that records draw."""
         low, high = self.box
         return bool((low <= centre).all() and (high >= centre).all())
@@ -133,40 +153,90 @@ class Lattice:
         extra = np.ldexp(np.exp(-apart[inside]) - least, SCALE_BITS)
         return near[inside], [int(weight) for weight in extra], int(np.ldexp(least, SCALE_BITS))
 
-    def draw(self, record: int, bits: BitSource) -> tuple[int, int]:
+    def draw(self, record: int, bits: BitSource) -> Centre:
         """A centre for a record: exact, on whole numbers."""
+        return self.draws(record, bits, 1)[0]
+
+    def draws(self, record: int, bits: BitSource, count: int) -> list[Centre]:
+        """Centres for a record, independent of each other."""
         near, extra, least = self.weights(record)
         low, high = self.box
         wide, tall = (int(side) for side in high - low + 1)
         sums = list(accumulate(extra, initial=least * wide * tall))
-        most, rest = 1 << (BITS * WORDS), -1
-        # Uniform below the sum, exactly: the high part of a product, its low part not too small
-        # (Lemire 2019).
-        while rest < most % sums[-1]:
-            word = 0
-            for part in bits.integers(WORDS):
-                word = (word << BITS) | int(part)
-            word, rest = divmod(word * sums[-1], most)
-        if word < sums[0]:
-            column, row = divmod(word // least, tall)
-            return int(low[0]) + column, int(low[1]) + row
-        i, j = near[bisect_right(sums, word) - 1].tolist()
-        return i, j
+        most, drawn = 1 << (BITS * WORDS), []
+        for _ in range(count):
+            # Uniform below the sum, exactly: the high part of a product, its low part not too small
+            # (Lemire 2019).
+            rest = -1
+            while rest < most % sums[-1]:
+                word = 0
+                for part in bits.integers(WORDS):
+                    word = (word << BITS) | int(part)
+                word, rest = divmod(word * sums[-1], most)
+            if word < sums[0]:
+                column, row = divmod(word // least, tall)
+                drawn.append((int(low[0]) + column, int(low[1]) + row))
+            else:
+                i, j = near[bisect_right(sums, word) - 1].tolist()
+                drawn.append((i, j))
+        return drawn
 
-    def depths(self, centre: tuple[int, int], radius: float) -> FloatArray:
+    def _scores(self, centres: IntArray) -> FloatArray:
+        """log P(c|x) N(x) of some centres (n, 2), (K, n)."""
+        gaps = self.places[:, None] * self.exponent - centres
+        return -np.minimum(np.hypot(np.hypot(gaps[..., 0], gaps[..., 1]), ROUNDING), REACH)
+
+    def _columns(self) -> Iterator[IntArray]:
+        """All centres of the box, some at a time."""
+        (left, low), (right, high) = self.box
+        for i in range(int(left), int(right) + 1):
+            rows = np.arange(low, high + 1)
+            yield np.stack([np.full(len(rows), i), rows], axis=1)
+
+    @cached_property
+    def _log_sums(self) -> FloatArray:
+        """log N(x), (K,)."""
+        return np.log(sum(np.exp(self._scores(some)).sum(axis=1) for some in self._columns()))
+
+    def log_chances(self, centres: IntArray) -> FloatArray:
+        """log P(c|x) of every record for some centres (n, 2), (K, n)."""
+        return self._scores(centres) - self._log_sums[:, None]
+
+    def releases(self, unlikely: float = UNLIKELY) -> Iterator[tuple[Centre, FloatArray]]:
+        """Every centre that some record draws more often than that, and how likely each record
+        does, (K,)."""
+        for some in self._columns():
+            chances = np.exp(self.log_chances(some))
+            for k in np.flatnonzero(chances.max(axis=0) > unlikely).tolist():
+                yield (int(some[k, 0]), int(some[k, 1])), chances[:, k]
+
+    def depths(self, centre: Centre) -> FloatArray:
         """How deep every record lies in a ball, in units of distance; negative outside."""
         at = np.array(centre) / self.exponent
-        return np.asarray(radius - np.hypot(*(self.places - at).T))
+        return np.asarray(self.radius - np.hypot(*(self.places - at).T))
 
-    def ball(self, centre: tuple[int, int], radius: float) -> IntArray:
-        """Records within a radius of a centre, ascending."""
-        return np.flatnonzero(self.depths(centre, radius) > NARROW_KM)
+    def ball(self, centre: Centre) -> IntArray:
+        """Records within the radius of a centre, ascending."""
+        return np.flatnonzero(self.depths(centre) > 0)
 
-    def radius(self, missed: float) -> float:
-        """A radius that leaves a record out about so often, for whoever chooses one."""
-        level = missed * (1 + ROUNDING) * np.exp(-ROUNDING - 1)
-        reach = -1 - float(scipy.special.lambertw(-level, -1).real)
-        return float(np.sqrt(max(0.0, reach**2 - ROUNDING**2)) / self.exponent)
+    def fade(self, depth: FloatArray, weights: IntArray) -> tuple[IntArray, IntArray]:
+        """Given the ball's rows: out of 2^62, how often records of some depths report from the
+        common row instead of their own, and that row."""
+        common, spread = common_row(weights)
+        share = common_share(np.maximum(depth, 0.0), spread, self.second, self.edge)
+        return np.rint(share * float(TOTAL)).astype(np.int64), common
+
+
+def exponent_of(epsilon: float) -> float:
+    """a for an epsilon_1."""
+    return epsilon * (1 - RESERVE) / (1 + LEVEL)
+
+
+def radius_for(epsilon: float, missed: float) -> float:
+    """A radius that leaves a record out about so often, for whoever chooses one."""
+    level = missed * (1 + ROUNDING) * np.exp(-ROUNDING - 1)
+    reach = -1 - float(scipy.special.lambertw(-level, -1).real)
+    return float(np.sqrt(max(0.0, reach**2 - ROUNDING**2)) / exponent_of(epsilon))
 
 
 def _tangent(lat: FloatArray, lon: FloatArray) -> FloatArray:
@@ -176,13 +246,27 @@ def _tangent(lat: FloatArray, lon: FloatArray) -> FloatArray:
     return np.concatenate([east, np.cross(sphere_points(*middle), east)]).T
 
 
+def common_row(weights: IntArray) -> tuple[IntArray, float]:
+    """What everybody outside a ball with these rows reports from, (m,), in whole numbers of 2^-62:
+    as the largest entry of each column; and M, at most so many times which every row is.
+
+    Computed in whole numbers, so that it is the same everywhere.
+    """
+    peaks = (weights.max(axis=0) if len(weights) else np.ones(weights.shape[1], int)).tolist()
+    total = sum(peaks)
+    common = [max(peak * TOTAL // total, int(peak > 0)) for peak in peaks]
+    common[common.index(max(common))] += TOTAL - sum(common)
+    spread = max(peak / part for peak, part in zip(peaks, common, strict=True) if part)
+    return np.array(common), spread * (1 + 1e-12) if len(weights) else 1.0
+
+
 def common_share(depth: FloatArray, spread: float, epsilon: float, edge: float) -> FloatArray:
     """The share w of the common row at a depth: 1 at the edge, and as steep as rows allow that are
     (epsilon - edge)-mDP and at most `spread` M times the common row:
 
         -(M - 1) w' = edge M (1 - w) + epsilon w,   and   -w' = epsilon w  where that is less.
     """
-    epsilon, edge = epsilon * (1 - 1e-6), edge * (1 - 1e-6)
+    epsilon, edge = epsilon * (1 - FADING_RESERVE), edge * (1 - FADING_RESERVE)
     last = edge * spread / (max(spread - 2, 0.0) * epsilon + edge * spread)
     if last >= 1:
         return np.maximum(np.exp(-epsilon * depth), FADED_OUT)
@@ -193,32 +277,3 @@ def common_share(depth: FloatArray, spread: float, epsilon: float, edge: float) 
     first = 1 + epsilon / bend * np.expm1(-bend * np.minimum(depth, until) / (spread - 1))
     later = np.exp(-epsilon * np.maximum(depth - until, 0.0))
     return np.maximum(first * later, FADED_OUT)
-
-
-def faded(weights: IntArray, depth: FloatArray, epsilon: float, edge: float) -> IntArray:
-    """What the records of a ball report from, and last everybody outside, (n + 1, m).
-
-    The common row u is as the largest entry of each column, over their sum M; rows z, which are
-    (epsilon - edge)-mDP, become w u + (1 - w) z. Together that is epsilon-mDP for all records of
-    the domain, those outside having the row u (docs/panda.md; `edge_epsilon` has the integers).
-    """
-    rows = weights / float(TOTAL)
-    peaks = rows.max(axis=0) if len(rows) else np.ones(weights.shape[1])
-    spread = float(peaks.sum())
-    common = peaks / spread
-    inside = np.maximum(depth - 2 * NARROW_KM, 0.0)
-    share = common_share(inside, spread, epsilon, edge)[:, None]
-    return quantise(np.concatenate([share * common + (1 - share) * rows, common[None]]))
-
-
-def edge_epsilon(reports: IntArray, depth: FloatArray) -> float:
-    """What the edge of a ball tells per unit of distance: the largest log-ratio of a row inside to
-    the common one, over how near somebody outside may be: those are up to `NARROW_KM` deep."""
-    used = reports.any(axis=0)
-    if (reports[:, used] == 0).any():
-        return float("inf")
-    logs = np.log(reports[:, used].astype(np.float64))
-    gaps = np.abs(logs[:-1] - logs[-1]).max(axis=1, initial=0.0)
-    near = (depth - NARROW_KM) * (1 - 1e-9)
-    rates = np.divide(gaps, near, out=np.where(gaps == 0, 0.0, np.inf), where=near > 0)
-    return float(rates.max(initial=0.0))

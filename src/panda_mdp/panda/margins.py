@@ -55,7 +55,7 @@ REMEDY = (
     "calibrate(problem, delta) shows what fits; a sparse public candidate set and a smaller rate "
     "lower the cost; optimal(problem) needs no anchors at all; study_panda(...) computes it all "
     "the same, without a guarantee. This call works: "
-    "panda(problem, users, BallAnchors({centre:g}), delta={delta:g})"
+    "panda(problem, users, BallAnchors({centre:g}))"
 )
 
 
@@ -124,7 +124,7 @@ class Feasibility:
             return None
         first, *others = self.problems
         also = "".join(f" Also: {other}." for other in others)
-        remedy = REMEDY.format(centre=CENTRE_SHARE * self.epsilon, delta=self.delta)
+        remedy = REMEDY.format(centre=CENTRE_SHARE * self.epsilon)
         msg = f"{first}.{also} What to do: {remedy}"
         return type(first)(msg, value=first.value, limit=first.limit, pair=first.pair)
 

@@ -16,11 +16,11 @@ from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.loss import UnknownLoss
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
+from panda_mdp.privacy.sampler import BitSource, SystemBits
 from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
 from panda_mdp.table.container import pack
@@ -127,21 +127,22 @@ class PandaTable:
 
     @cached_property
     def download(self) -> int:
-        """Bytes that a user fetches: the file, with the law of Phase I and all rows."""
-        return len(self.encode())
+        """Bytes that a user fetches: the file with the law of Phase I and all rows, and without
+        losses where nobody draws by them."""
+        return len(self.wire)
 
-    @cached_property
-    def weights(self) -> IntArray:
-        """All integer rows that a report may be drawn from.
+    @property
+    def wire(self) -> bytes:
+        """The file as clients need it."""
+        return self.encode(losses=self.scheme.needs_losses)
 
-        The table's; then for balls one for everybody outside the ball of each centre, for coins the
-        one of an empty set, which reports what is best without a record.
-        """
-        return frozen(self.scheme.report_rows)
+    def draw_selections(self, records: IntArray, bits: BitSource) -> IntArray:
+        """Phase I for each record: a number for what decides how it reports."""
+        return self.scheme.draw_selections(records, bits)
 
-    def draw_rows(self, records: IntArray, bits: BitSource) -> IntArray:
-        """Phase I for each record: the row of `weights` that it then reports from."""
-        return self.scheme.draw_rows(records, bits)
+    def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:
+        """Phase II for each record and its number: columns."""
+        return self.scheme.draw_reports(records, selected, bits)
 
     @property
     def matrix(self) -> FloatArray:
@@ -150,17 +151,17 @@ class PandaTable:
 
     @cached_property
     def seen(self) -> Seen:
-        """What a server is sent that both phases talk to, anchors and report together: exact, by
-        every release, where those are not too many."""
+        """What a server is sent that both phases talk to, anchors or centre and report together:
+        by every release, where those are not too many; of balls all but one in a million."""
         columns, size = [], 0
-        for anchors, chances in self.scheme.law.releases():
-            rows, row = self.scheme.rows(anchors, self.table)
-            columns.append(chances[:, None] * (rows / float(TOTAL))[row])
+        for release, chances in self.scheme.releases():
+            rows, row = self.scheme.rows(np.array(release), self.table)
+            columns.append(chances[:, None] * rows[row])
             size += columns[-1].size
             if size > MOST_SEEN:
                 raise MethodError(
                     f"records, anchors and outputs are more than {MOST_SEEN:,} together, and all "
-                    "are visited; take fewer records or centres"
+                    "are visited; take fewer records or outputs"
                 )
         matrix = frozen(np.concatenate(columns, axis=1))
         return Seen(self.problem, matrix, f"PAnDA, {self.scheme.selection!r}, anchors sent")
@@ -179,36 +180,39 @@ class PandaTable:
         """
         bits = SystemBits()
         chosen, single = requested_records(records, size, self.problem.size)
-        columns = choose_rows(self.weights, self.draw_rows(chosen, bits), bits)
+        columns = self.draw_reports(chosen, self.draw_selections(chosen, bits), bits)
         return self.problem.reports.report(columns, single=single)
 
     @sealed
     def select(self, record: int) -> IntArray:
-        """Phase I: the anchors of a record, domain indices, ascending. Costs eps_1 when released.
+        """Phase I: the anchors of a record, domain indices, ascending; of balls the centre. Costs
+        eps_1 when released.
 
         Keep it for as long as the record stays the same: another selection costs eps_1 again, and
         a selection of one record promises nothing for another.
         """
         mine = check_record(record, self.problem.size, MethodError)
-        drawn: IntArray = self.scheme.law.draw(int(mine), SystemBits())
-        return drawn
+        return self.scheme.draw(int(mine), SystemBits())
 
     @sealed
     def report(self, record: int, anchors: npt.ArrayLike) -> Any:
         """Phase II: a report of a record from anchors that were selected for it."""
         chosen = np.asarray(anchors, dtype=np.int64).reshape(-1)
-        mine = np.array([check_record(record, self.problem.size, MethodError)])
-        rows, row = self.scheme.rows(chosen, self.table, mine)
-        return self.problem.reports.report(choose_rows(rows, row, SystemBits()), single=True)
+        mine = int(check_record(record, self.problem.size, MethodError))
+        column = self.scheme.report(chosen, self.table, mine, SystemBits())
+        return self.problem.reports.report(np.array([column]), single=True)
 
     def explain(self) -> list[str]:
         """What both phases mean for a person, in plain language."""
         unit, total, more = self.problem.domain.unit, self.guarantee, self.further
+        known = not isinstance(self.problem.loss, UnknownLoss)
+        lost = f"{self.loss:.4g} {self.problem.loss_unit}" if known else "left out of the file"
         lines = [
             f"Two phases: a selection of anchors is released first ({self.scheme.selection!r}), "
             f"then one report from {self.scheme.row_words}.",
             f"Together they tell at most epsilon {total.epsilon:g} {per(unit)} about two places, "
-            f"whatever was known before, except with probability {total.delta:g}.",
+            "whatever was known before"
+            + (f", except with probability {total.delta:g}." if total.delta else "."),
         ]
         for distance in NEAR_KM if unit == "km" else ():
             factor = math.exp(min(total.epsilon * distance, 700))
@@ -218,8 +222,7 @@ class PandaTable:
             *lines,
             f"The anchors alone tell at most {self.selection_epsilon:.3g} {per(unit)}; a user "
             f"fetches {self.download:,} bytes.",
-            f"Expected loss {self.loss:.4g} {self.problem.loss_unit}, over places, draws and "
-            "reports.",
+            f"Expected loss {lost}, over places, draws and reports.",
             f"Another report from the same anchors costs epsilon {more.epsilon:g} and delta "
             f"{more.delta:g} more; anchors that are drawn again cost everything again.",
             "A selection is of one place: whoever moves draws another.",
@@ -229,14 +232,14 @@ class PandaTable:
         """Write law, table and problem to one file, atomically; `panda_mdp.load` reads it."""
         return write(Path(path), self.encode())
 
-    def encode(self) -> bytes:
+    def encode(self, *, losses: bool = True) -> bytes:
         """The bytes of the file: the problem, the rows, and the law of the selection. Nothing that
-        any user drew is in it."""
-        header, sections = describe_problem(self.problem)
-        said, arrays = self._law
+        any user drew is in it. Without `losses` those that are not distances are left out."""
+        header, sections = describe_problem(self.problem, given=losses)
+        said = self._law[0]
         kind = said["selection"]["kind"]
         header["notes"] = describe_notes(f"PAnDA, {kind}", self.problem.prior_source)
-        return pack(header | said, sections | arrays)
+        return pack(header | said, {**sections, **self.scheme.sections})
 
     @property
     def _law(self) -> Described:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, Stages, frozen
 from panda_mdp.base.atomic import FilePath
-from panda_mdp.errors import EmptyAnchorsError, MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import (
@@ -35,8 +35,7 @@ from panda_mdp.panda.selection import (
     source_of,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import SystemBits, choose
+from panda_mdp.privacy.sampler import SystemBits
 from panda_mdp.problem import Problem
 
 R = TypeVar("R", bound="PandaRun")
@@ -48,8 +47,8 @@ class PandaRun(RebuiltOnCopy):
 
     scheme: Scheme
     """What is public and the same for everybody: budgets or ball law, and their account."""
-    anchor_sets: tuple[IntArray, ...]
-    """What each user uploads: anchors as domain indices, ascending."""
+    releases: tuple[IntArray, ...]
+    """What each user uploads: anchors as domain indices, ascending, or the centre of a ball."""
     table: AnchorTable
     """What all users download from."""
     stages: Stages
@@ -59,7 +58,7 @@ class PandaRun(RebuiltOnCopy):
     """The users' true records: for simulations, never shown."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "anchor_sets", tuple(frozen(some) for some in self.anchor_sets))
+        object.__setattr__(self, "releases", tuple(frozen(some) for some in self.releases))
         object.__setattr__(self, "_records", frozen(self._records))
 
     @classmethod
@@ -73,12 +72,6 @@ class PandaRun(RebuiltOnCopy):
         stages: Stages = (),
     ) -> Self:
         """Phase II for given anchor sets. The table depends on the sets, never on the records."""
-        if not any(len(chosen) for chosen in sets):
-            raise EmptyAnchorsError(
-                "no user drew any anchor, so there is no table to compute",
-                value=float(len(sets)),
-                limit=0.0,
-            )
         clock = time.perf_counter()
         table = scheme.solve(sets)
         solved = (f"AnPO ({scheme.options.solver})", time.perf_counter() - clock)
@@ -92,27 +85,27 @@ class PandaRun(RebuiltOnCopy):
     @property
     def users(self) -> int:
         """Number of users."""
-        return len(self.anchor_sets)
+        return len(self.releases)
+
+    @cached_property
+    def anchor_sets(self) -> tuple[IntArray, ...]:
+        """The anchors of each user, as domain indices, ascending."""
+        return tuple(self.scheme.anchors(release) for release in self.releases)
 
     @property
     def anchors(self) -> IntArray:
         """The union of all users' anchors."""
         return np.unique(np.concatenate(self.anchor_sets))
 
-    @cached_property
-    def _weights(self) -> IntArray:
-        """The integer row that each user reports from: derived from true records, never shown."""
-        weights = []
-        for n, chosen in enumerate(self.anchor_sets):
-            rows, row = self.scheme.rows(chosen, self.table, self._records[n : n + 1])
-            weights.append(rows[row[0]])
-        return np.array(weights)
-
     @property
     def loss(self) -> float:
         """Mean expected loss over the users' true records, through their surrogates."""
-        losses = self.problem.loss[self._records] * (self._weights / float(TOTAL))
-        return float(losses.sum(axis=1).mean())
+        losses = []
+        for n, release in enumerate(self.releases):
+            mine = self._records[n : n + 1]
+            rows, row = self.scheme.rows(release, self.table, mine)
+            losses.append(self.problem.loss[mine[0]] @ rows[row[0]])
+        return float(np.mean(losses))
 
     @property
     def anchor_loss(self) -> float:
@@ -205,8 +198,9 @@ class PandaResult(PandaRun):
             raise NotForReleaseError(
                 "the anchors were drawn with a seed; a report from them is not for release"
             )
-        column = choose(self._weights[user], SystemBits().integers(1))
-        return self.problem.reports.report(column, single=True)
+        mine, bits = int(self._records[user]), SystemBits()
+        column = self.scheme.report(self.releases[user], self.table, mine, bits)
+        return self.problem.reports.report(np.array([column]), single=True)
 
     @cached_property
     def public(self) -> PandaTable:
@@ -277,9 +271,9 @@ def panda(
     >>> from panda_mdp import BallAnchors, Domain
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0], [3.0]])
     >>> problem = Problem(domain, [0, 3], domain.distances(None, [0, 3]), epsilon=2.0)
-    >>> result = panda(problem, [1, 2], BallAnchors(epsilon=0.5, delta=1e-6), delta=1e-6)
+    >>> result = panda(problem, [1, 2], BallAnchors(epsilon=0.5))
     >>> result.guarantee
-    Guarantee(epsilon 2 per unit, delta 1e-06)
+    Guarantee(epsilon 2 per unit)
     """
     return _simulate(PandaResult, problem, users, selection, delta, options, seed)
 
@@ -322,6 +316,6 @@ def _simulate(
             raise scheme.failure
         stages.append(("accounts", time.perf_counter() - clock))
     clock, bits = time.perf_counter(), source_of(seed)
-    sets = tuple(scheme.law.draw(int(record), bits) for record in records)
+    sets = tuple(scheme.draw(int(record), bits) for record in records)
     stages.append(("draw anchors", time.perf_counter() - clock))
     return kind.over(scheme, records, sets, seeded=seed is not None, stages=tuple(stages))

@@ -1,38 +1,39 @@
 """What PAnDA asks of a selection, and what all accounts of it are written in.
 
     Selection    parameters, by which anybody draws anchors on any domain
-    └ law        the selection on one domain: `draw` and `check` sets, `log_likelihoods`, sizes
-      └ Scheme   both phases on one problem: account, table, rows; the same for everybody
+    └ Scheme     both phases on one problem: law, account, table, rows; the same for everybody
 
-Two selections exist: `coins.BernoulliAnchors`, the paper's, and `balls.BallAnchors`. A scheme knows
-no user's record. Whoever simulates users hands records to `law.draw` and `rows`.
+Two selections exist: `coins.BernoulliAnchors`, the paper's, and `balls.BallAnchors`. What a user
+releases in Phase I is a set of anchors, or the centre of the ball that they are. A scheme knows no
+user's record. Whoever simulates users hands records to `draw` and `rows`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self, get_args
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import Described, FloatArray, IntArray, RebuiltOnCopy, is_number
-from panda_mdp.errors import InfeasibleError, MethodError
+from panda_mdp.errors import InfeasibleError, MethodError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
 from panda_mdp.problem import Problem
-from panda_mdp.space.domain import Domain, check_indices, check_record
+from panda_mdp.space.domain import check_indices
+from panda_mdp.table.encode import Parts
 from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.thin import compact
 
-CENTRE_SHARE = 0.3
+CENTRE_SHARE = 0.2
 """Share of epsilon that the centre of a ball may tell, where nothing else is said."""
 SLACK = 1e-12
 """Bounds the rounding of a loss, relative to eps d and in nats; on the safe side of each bound."""
-
-"""Rows to begin with, for anchors."""
 Budgets = Literal["certificate", "margin"]
 Pairs = Literal["union", "public"]
 Weights = Literal["surrogate", "prior"]
@@ -105,6 +106,13 @@ class PandaOptions:
     def table(self, problem: Problem) -> Mechanism:
         """The table of a problem by the solver."""
         return solver_of(self.solver, self.gap, self.time_limit)(problem)
+
+    def short_table(self, problem: Problem) -> Mechanism:
+        """That table in its compact form; as it is where it cannot be shortened."""
+        table = self.table(problem)
+        with suppress(PrivacyError):
+            table = compact(table)
+        return table
 
 
 DEFAULT_OPTIONS = PandaOptions()
@@ -196,38 +204,11 @@ def log_ratios(row: IntArray, others: IntArray) -> FloatArray:
 class Selection(RebuiltOnCopy, ABC):
     """How users select anchors; knows the scheme that runs, audits and accounts for it."""
 
-    def on(self, domain: Domain) -> Any:
-        """The law of anchors on a domain, computed once."""
-        laws: WeakKeyDictionary[Domain, Any] = vars(self).setdefault("_laws", WeakKeyDictionary())
-        if domain not in laws:
-            laws[domain] = self._law(domain)
-        return laws[domain]
-
-    def holding(self, law: Any) -> Self:
-        """The same selection with a law that it would compute when asked."""
-        laws: WeakKeyDictionary[Domain, Any] = vars(self).setdefault("_laws", WeakKeyDictionary())
-        laws[law.domain] = law
-        return self
-
-    @abstractmethod
-    def _law(self, domain: Domain) -> Any:
-        """The law of anchors on a domain."""
-
     @abstractmethod
     def scheme(
         self, problem: Problem, delta: float, options: PandaOptions = DEFAULT_OPTIONS
     ) -> Scheme:
         """Both phases on a problem."""
-
-    def draw(self, domain: Domain, record: int, source: BitSource | None = None) -> IntArray:
-        """The anchors of a record: indices into the domain, ascending.
-
-        Exact: integers and the operating system's generator. `source` is for simulations
-        (`SeededBits`).
-        """
-        bits = SystemBits() if source is None else source
-        mine = int(check_record(record, domain.size, MethodError))
-        return np.asarray(self.on(domain).draw(mine, bits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +221,8 @@ class Scheme(ABC):
     options: PandaOptions
     row_words: ClassVar[str]
     """Which row a report is drawn from."""
+    needs_losses: ClassVar[bool]
+    """Whether draws depend on the losses."""
 
     @property
     @abstractmethod
@@ -261,22 +244,40 @@ class Scheme(ABC):
         """Phase II for the sets of all users: one table for all."""
 
     @abstractmethod
+    def draw(self, record: int, bits: BitSource) -> IntArray:
+        """Phase I: what a record releases."""
+
+    def anchors(self, release: IntArray) -> IntArray:
+        """The anchors that were released, as domain indices, ascending."""
+        return release
+
+    def releases(self) -> Iterator[tuple[npt.ArrayLike, FloatArray]]:
+        """Everything that can be released, and how likely each record releases it, (K,)."""
+        return iter(self.law.releases())
+
+    @abstractmethod
+    def log_likelihoods(self, release: IntArray) -> FloatArray:
+        """log P_x(release) of every record, but for what all have in common."""
+
+    @abstractmethod
     def rows(
-        self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None
-    ) -> tuple[IntArray, IntArray]:
-        """What records (all by default) report from when this set was released.
-
-        Integer rows summing to 2^62, (n, m), and which of them is each record's.
-        """
-
-    @property
-    @abstractmethod
-    def report_rows(self) -> IntArray:
-        """All integer rows that anybody may report from, those of `whole_table` first."""
+        self, release: IntArray, table: AnchorTable, records: IntArray | None = None
+    ) -> tuple[FloatArray, IntArray]:
+        """What records (all by default) report from when this was released: probabilities (n, m),
+        and which of these rows is each record's."""
 
     @abstractmethod
-    def draw_rows(self, records: IntArray, bits: BitSource) -> IntArray:
-        """Phase I for each record: the row of `report_rows` that it then reports from."""
+    def report(self, release: IntArray, table: AnchorTable, record: int, bits: BitSource) -> int:
+        """Phase II: the column that a record reports, drawn from integers."""
+
+    @abstractmethod
+    def draw_selections(self, records: IntArray, bits: BitSource) -> IntArray:
+        """Phase I for each record: a number for what decides how it reports."""
+
+    @abstractmethod
+    def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:
+        """Phase II for each record and its number: columns. `bits` are asked for a word for each of
+        them, and by balls for a coin too."""
 
     @property
     @abstractmethod
@@ -296,7 +297,12 @@ class Scheme(ABC):
     @property
     @abstractmethod
     def stated(self) -> Described:
-        """What a file holds: the law of Phase I in plain values, and the arrays of both phases."""
+        """What identifies it: the law of Phase I in plain values, and the arrays of both phases."""
+
+    @property
+    def sections(self) -> Parts:
+        """These arrays as a file holds them."""
+        return dict(self.stated[1])
 
     @abstractmethod
     def shares(self, anchors: IntArray) -> BudgetShares:
@@ -341,9 +347,9 @@ class Scheme(ABC):
         return float(self.problem.prior @ losses)
 
     @property
+    @abstractmethod
     def expected_anchors(self) -> float:
-        """Rows that a user downloads, on average under the prior."""
-        return float(self.law.expected_size(self.problem.prior))
+        """Anchors of a user, on average under the prior."""
 
     def objective(self, anchors: IntArray) -> Any:
         """AnPO's weights and losses of anchors; None where no upload changes the table."""

@@ -50,6 +50,23 @@ class SeededBits:
         return "SeededBits(seed=<hidden>)"
 
 
+class GivenBits:
+    """Words that were made elsewhere: at each call the next ones."""
+
+    def __init__(self, *words: IntArray) -> None:
+        self._words = list(words)
+
+    def __repr__(self) -> str:
+        return "GivenBits(<hidden>)"
+
+    def integers(self, count: int) -> IntArray:
+        """The next `count` integers, which were given together."""
+        words = self._words.pop(0)
+        if len(words) != count:
+            raise ValueError("another number of words was given")
+        return words
+
+
 def choose(weights: IntArray, uniforms: IntArray) -> IntArray:
     """The column that each uniform integer in [0, 2^62) selects."""
     # Exact sums: entry y is the first u that is beyond output y.

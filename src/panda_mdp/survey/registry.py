@@ -33,10 +33,9 @@ from panda_mdp.methods.second.dominate import dominate
 from panda_mdp.methods.second.second import second_objective
 from panda_mdp.methods.words import RULES, field_table
 from panda_mdp.panda.balls import BallAnchors
-from panda_mdp.panda.candidates import spread_out
 from panda_mdp.panda.coins import BernoulliAnchors, Decay
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.panda.selection import CENTRE_SHARE, PandaOptions
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, Table, audited_table
@@ -46,11 +45,6 @@ GROUP = "panda_mdp.methods"
 DEMO_SECONDS = 600.0
 """Far beyond what a busy machine needs: a demo that shows other rows there shows the clock."""
 PHASED_GAP = 0.02
-CENTRE_SHARE = 0.3
-"""Share of epsilon that the centre of a ball may tell."""
-CENTRES = 400
-"""Public centres of balls. With 1,000 a user downloads 65 % of the demo's table instead of 69 %,
-and choosing their law takes four times as long."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +83,10 @@ def beside_noise(problem: Problem, time_limit: float | None = None) -> Mechanism
     return dominate(problem, remap(planar_laplace(problem)), time_limit=time_limit)
 
 
-def panda_ball(
-    problem: Problem, time_limit: float | None = None, delta: float = 1e-2
-) -> PandaTable:
-    """Both phases with balls: a private centre, the ball's rows, a report from the own row."""
-    centres = spread_out(problem.domain, min(problem.size, CENTRES))
-    selection = BallAnchors(CENTRE_SHARE * problem.epsilon, candidates=centres)
+def panda_ball(problem: Problem, time_limit: float | None = None, delta: float = 0.0) -> PandaTable:
+    """Both phases with balls: a private centre, the ball's rows, a report from the own row, which
+    fades at the edge. They need no delta."""
+    selection = BallAnchors(CENTRE_SHARE * problem.epsilon)
     return PandaTable(selection.scheme(problem, delta, _options(time_limit)))
 
 

@@ -46,7 +46,7 @@ CODINGS = {
     **dict.fromkeys(("loss", "prior", "bound_prices", "bound_multipliers", "mesh_area"), REALS),
     **dict.fromkeys(("nodes", "outputs", "mesh_vertices", "mesh_inside"), INTEGERS),
     **dict.fromkeys(("weights", "floor", "starts", "columns", "values", "order"), INTEGERS),
-    **dict.fromkeys(("peaks", "centres", "centre_weights", "outside_weights"), INTEGERS),
+    **dict.fromkeys(("peaks", "centres"), INTEGERS),
     **dict.fromkeys(("candidates", "anchor_rows"), INTEGERS),
     **dict.fromkeys(("bound_pairs", "bound_starts", "bound_columns"), INTEGERS),
     **dict.fromkeys(("edges", "steps"), INTEGERS),

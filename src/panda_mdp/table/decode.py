@@ -237,7 +237,7 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     weights: Weights = (
         _restore_peaks(header["factored"], sections, problem)
         if "factored" in header
-        else _restore_weights(sections, problem)
+        else restore_weights(sections, problem)
     )
     proof = None
     if "bound_prices" in sections:
@@ -270,7 +270,8 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     return table.with_facts(bound=Stated(stated, "the file"))
 
 
-def _restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:
+def restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:
+    """The integers of a table in whichever way a file holds them."""
     size, count = problem.size, problem.outputs_count
     if "blocks" in sections:
         blocks = sections.packed("blocks", size, count, None)

@@ -22,7 +22,7 @@ from protocol_servers import (
 )
 
 import panda_mdp as pm
-from panda_mdp.panda.lattice import Lattice
+from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.privacy.sampler import SeededBits
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
@@ -282,7 +282,7 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
     assert ready.client().get(f"/v1/domains/{made.domain}").json()["fingerprint"] == (
         DOMAIN.fingerprint
     )
-    law = Lattice(DOMAIN, 2.0)
+    law = BallLaw(DOMAIN, 2.0, 3.0, 2.0, 0.5)
     first, second = ready.reporters(2)
     url = "/v1/deployments/ball/balls"
     centre = law.draw(4, SeededBits(0))
@@ -291,7 +291,7 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
     assert answer.status_code == 200
     found = BallRows.model_validate_json(answer.content)
     records, weights = found.unpack()
-    assert records == law.ball(centre, 3.0).tolist()
+    assert records == law.ball(centre).tolist()
     found.check(made.rows, DOMAIN.size, records, weights)
     assert error_of(first.post(url, json={"centre": [999_999, 0]})) == (422, "invalid")
     assert send(first, "ball", made.outputs[0]).status_code == 201

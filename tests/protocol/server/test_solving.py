@@ -12,7 +12,7 @@ from protocol_servers import small_domain, small_table
 
 import panda_mdp as pm
 from panda_mdp.errors import EmptyAnchorsError
-from panda_mdp.panda.lattice import NARROW_KM, Lattice
+from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.run import study_panda
 from panda_mdp.privacy.sampler import SeededBits
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
@@ -114,13 +114,13 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) 
     facts = table.facts()
     assert facts["guarantee"] == {"epsilon": 4.0, "delta": 0.0, "unit": "km"}
     assert facts["outputs"] == mechanism.problem.outputs.tolist()
-    law = Lattice(domain, 2.0)
+    law = BallLaw(domain, 2.0, 2.0, 2.0, 0.5)
     assert [side.tolist() for side in law.box] == facts["box"]
     for record in range(0, domain.size, 7):
         centre = law.draw(record, SeededBits(record))
         made = table.ball(centre)
         at = np.array(centre) / law.exponent
-        near = np.hypot(*(law.places - at).T) < 2.0 - NARROW_KM
+        near = np.hypot(*(law.places - at).T) < 2.0
         assert sorted(made["records"]) == np.flatnonzero(near).tolist()
 
 

@@ -4,22 +4,22 @@
  * plane that touches the earth in their middle, which lengthens no distance.
  */
 
-import { audit, rowOf, type Weights } from "./audit";
+import { rowOf, type Weights } from "./audit";
 import { FormatError } from "./errors";
 import { EARTH_RADIUS_KM, type Haversine } from "./metric";
-import { quantise } from "./quantise";
 
 /** In units of the lattice's spacing, 1 / a. */
 const ROUNDING = 1.25;
 const REACH = 40;
 const RESERVE = 1e-5;
+const FADING_RESERVE = 1e-3;
 const ROUNDED = 1e-14;
 const SCALE_BITS = 110;
 const WORDS = 3;
-/** No deeper is outside; up to twice as deep records have the very row of those outside. */
-const NARROW_KM = 1e-3;
+const SHARE_ROUNDED = 1e-9;
 const FADED_OUT = 1e-9;
-const TOTAL = 2 ** 62;
+const UNLIKELY = 1e-15;
+const TOTAL = 1n << 62n;
 
 export type Centre = readonly [number, number];
 
@@ -52,10 +52,16 @@ export class Lattice {
   private readonly low: Centre;
   private readonly high: Centre;
 
-  constructor(readonly places: Haversine, readonly epsilon: number) {
+  constructor(
+    readonly places: Haversine, readonly epsilon: number, readonly radius: number,
+    /** What a report tells, and what of it lets rows fade at the edge, per km. */
+    readonly second: number, readonly edge: number,
+  ) {
     const { lat, lon, size } = places;
-    const nearest = nearestPair(places);
-    if (RESERVE * nearest < ROUNDED * (EARTH_RADIUS_KM + REACH / epsilon)) throw new FormatError("otherTable");
+    const rounded = ROUNDED * (EARTH_RADIUS_KM + REACH / epsilon);
+    const fading = (4 * second * rounded + SHARE_ROUNDED) / (FADING_RESERVE * edge);
+    const right = [epsilon, radius, edge, second - edge].every((value) => value > 0 && Number.isFinite(value));
+    if (!right || !(nearestPair(places) >= Math.max(rounded / RESERVE, fading))) throw new FormatError("otherTable");
     this.exponent = (epsilon * (1 - RESERVE)) / (1 + LEVEL);
     const ends = (values: Float64Array) => values.reduce(
       ([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity],
@@ -124,17 +130,47 @@ export class Lattice {
     return near[first].centre;
   }
 
-  depth(record: number, centre: Centre, radius: number): number {
-    return radius - Math.hypot(
+  depth(record: number, centre: Centre): number {
+    return this.radius - Math.hypot(
       this.east[record] - centre[0] / this.exponent, this.north[record] - centre[1] / this.exponent,
     );
   }
 
-  /** Records within a radius of a centre, ascending. */
-  ball(centre: Centre, radius: number): number[] {
+  /** Records within the radius of a centre, ascending. */
+  ball(centre: Centre): number[] {
     const out: number[] = [];
-    for (let k = 0; k < this.places.size; k++) if (this.depth(k, centre, radius) > NARROW_KM) out.push(k);
+    for (let k = 0; k < this.places.size; k++) if (this.depth(k, centre) > 0) out.push(k);
     return out;
+  }
+
+  private weight(record: number, i: number, j: number): number {
+    const apart = Math.hypot(this.east[record] * this.exponent - i, this.north[record] * this.exponent - j);
+    return Math.exp(-Math.min(Math.hypot(apart, ROUNDING), REACH));
+  }
+
+  /** Every centre that some record may draw, and how likely each record does. */
+  *releases(): Generator<[Centre, Float64Array]> {
+    const { size } = this.places;
+    const sums = new Float64Array(size);
+    const visit = function* (law: Lattice): Generator<[Centre, Float64Array]> {
+      for (let i = law.low[0]; i <= law.high[0]; i++) {
+        for (let j = law.low[1]; j <= law.high[1]; j++) {
+          yield [[i, j], Float64Array.from({ length: size }, (_, x) => law.weight(x, i, j))];
+        }
+      }
+    };
+    for (const [, weights] of visit(this)) weights.forEach((weight, x) => { sums[x] += weight; });
+    for (const [centre, weights] of visit(this)) {
+      const chances = weights.map((weight, x) => weight / sums[x]);
+      if (chances.some((chance) => chance > UNLIKELY)) yield [centre, chances];
+    }
+  }
+
+  /** Given the ball's rows: out of 2^62, how often a record at a depth reports from the common row. */
+  share(depth: number, spread: number): bigint {
+    const share = commonShare(Math.max(depth, 0), spread, this.second, this.edge) * 2 ** 62;
+    // Whole from 2^53 on; below, the nearest whole number.
+    return BigInt(share >= 2 ** 53 ? share : rint(share));
   }
 }
 
@@ -159,9 +195,30 @@ function nearestPair(places: Haversine): number {
   return least;
 }
 
+/** What everybody outside a ball with these rows reports from, and at most so many times which every
+ * row is: in whole numbers, the same everywhere. */
+export function commonRow(weights: Weights): { common: BigUint64Array; spread: number } {
+  const { size, outputs: m } = weights;
+  const peaks = new BigUint64Array(m).fill(size ? 0n : 1n);
+  for (let x = 0; x < size; x++) {
+    rowOf(weights, x).forEach((weight, y) => { if (weight > peaks[y]) peaks[y] = weight; });
+  }
+  const sum = peaks.reduce((a, b) => a + b, 0n);
+  const least = (peak: bigint) => (peak ? 1n : 0n);
+  const common = peaks.map((peak) => {
+    const part = (peak * TOTAL) / sum;
+    return part > 0n ? part : least(peak);
+  });
+  const largest = common.indexOf(common.reduce((a, b) => (b > a ? b : a)));
+  common[largest] += TOTAL - common.reduce((a, b) => a + b, 0n);
+  let spread = 0;
+  common.forEach((part, y) => { if (part) spread = Math.max(spread, Number(peaks[y]) / Number(part)); });
+  return { common, spread: size ? spread * (1 + 1e-12) : 1 };
+}
+
 /** The share of the common row at a depth. */
 export function commonShare(depth: number, spread: number, second: number, edge: number): number {
-  const [epsilon, slow] = [second * (1 - 1e-6), edge * (1 - 1e-6)];
+  const [epsilon, slow] = [second * (1 - FADING_RESERVE), edge * (1 - FADING_RESERVE)];
   const last = (slow * spread) / (Math.max(spread - 2, 0) * epsilon + slow * spread);
   if (last >= 1) return Math.max(Math.exp(-epsilon * depth), FADED_OUT);
   let bend = epsilon - slow * spread;
@@ -169,47 +226,4 @@ export function commonShare(depth: number, spread: number, second: number, edge:
   const until = (-(spread - 1) / bend) * Math.log1p(((last - 1) * bend) / epsilon);
   const first = 1 + (epsilon / bend) * Math.expm1((-bend * Math.min(depth, until)) / (spread - 1));
   return Math.max(first * Math.exp(-epsilon * Math.max(depth - until, 0)), FADED_OUT);
-}
-
-/** What the records of a ball report from, and last everybody outside. */
-export function faded(weights: Weights, depths: readonly number[], second: number, edge: number): Weights {
-  const { size, outputs: m } = weights;
-  const rows = new Float64Array((size + 1) * m);
-  for (let x = 0; x < size; x++) rowOf(weights, x).forEach((weight, y) => { rows[x * m + y] = Number(weight) / TOTAL; });
-  const peaks = new Float64Array(m).fill(size ? 0 : 1);
-  for (let k = 0; k < size * m; k++) peaks[k % m] = Math.max(peaks[k % m], rows[k]);
-  const spread = peaks.reduce((a, b) => a + b, 0);
-  for (let x = 0; x <= size; x++) {
-    const share = x < size ? commonShare(Math.max(depths[x] - 2 * NARROW_KM, 0), spread, second, edge) : 1;
-    for (let y = 0; y < m; y++) {
-      rows[x * m + y] = (share * peaks[y]) / spread + (1 - share) * rows[x * m + y];
-    }
-  }
-  return quantise(rows, size + 1, m);
-}
-
-/** What rows of a ball tell per km: of two records inside, and of one at the edge, over how near somebody
- * outside may be, who is up to NARROW_KM deep. */
-export async function toldBy(
-  places: Haversine, outputs: readonly number[], reports: Weights, depths: readonly number[], epsilon: number,
-): Promise<number> {
-  const { size, outputs: m, logs, low, high } = reports;
-  const [inside, last] = [size - 1, (size - 1) * m];
-  if (reports.broken >= 0) return Infinity;
-  let told = 0;
-  for (let x = 0; x < inside; x++) {
-    const near = Math.max(depths[x] - NARROW_KM, 0) * (1 - 1e-9);
-    for (let y = 0; y < m; y++) {
-      const gap = Math.abs(logs[x * m + y] - logs[last + y]);
-      if (gap !== 0) told = Math.max(told, gap / near);
-    }
-  }
-  if (inside < 2) return told;
-  const part = {
-    size: inside, outputs: m, broken: -1, logs: logs.subarray(0, last), low: low.subarray(0, last),
-    high: high.subarray(0, last),
-  };
-  const claim = { metric: places, outputs, epsilon };
-  const found = await audit(claim, part, { limit: Infinity, samples: 0, onProgress: () => undefined });
-  return Math.max(told, found.epsilon);
 }

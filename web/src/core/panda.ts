@@ -2,27 +2,25 @@
  * Tables of PAnDA: the law of Phase I, the rows of Phase II, and the account of
  * both, computed again on these very integers (docs/panda.md, docs/format.md).
  *
- *   balls   a centre is drawn; inside its ball a record has its own row, outside a common one
+ *   balls   a centre is drawn; a record's own row fades into that of everybody outside at the edge
  *   coins   candidates are selected by coins; the nearest selected one's row is used
  *
  * Neither the centre nor the selected candidates leave this device: one report does.
  */
 
 import {
-  audit, type AuditOptions, auditRecord, type AuditResult, HALF, LOG_ERROR, type OwnAudit, rowOf, type Told,
-  TOTAL, type Weights, weightsFrom,
+  audit, type AuditOptions, auditRecord, type AuditResult, decodeAll, HALF, LOG_ERROR, type OwnAudit, rowOf,
+  type Told, TOTAL, type Weights, weightsFrom,
 } from "./audit";
 import type { Bytes } from "./bytes";
 import { CoinLaw, flip, type Selection } from "./coins";
-import { EdgeAccount } from "./edge";
 import { Container, type Header } from "./container";
 import { FormatError } from "./errors";
 import { identityOf } from "./identity";
+import { type Centre, commonRow, Lattice } from "./lattice";
 import { Haversine } from "./metric";
 import { choose } from "./sampler";
-
-/** Ends of balls are distances between records: equal ones must not differ by rounding. */
-const EDGE = 1 + 4e-15;
+import { CompactTable } from "./table";
 
 const MOST_ENTRIES = 30_000_000;
 
@@ -41,7 +39,10 @@ export abstract class PandaTable {
 
   /** SHA-256 over everything that has a meaning. */
   identity(): Promise<string> {
-    return identityOf(this.open);
+    if (this.open.has("weights")) return identityOf(this.open);
+    const { low, high, size, outputs: m } = this.rows;
+    const weights = BigUint64Array.from(low, (part, k) => (BigInt(high[k]) << 32n) | BigInt(part));
+    return identityOf(this.open, [[size, m], weights]);
   }
 
   get epsilon(): number {
@@ -98,11 +99,13 @@ export abstract class PandaTable {
     const metric = new Haversine(await archive.floats("lat", size), await archive.floats("lon", size));
     const m = whole(archive.length("outputs"));
     const outputs = await archive.records("outputs", m, size);
-    const count = whole(archive.length("weights"));
+    const count = archive.has("weights") ? whole(archive.length("weights")) : size;
     if (count * m > MOST_ENTRIES) throw new FormatError("tooLarge");
-    const rows = weightsFrom(await archive.integers("weights", count, m), count, m);
+    const rows = archive.has("weights")
+      ? weightsFrom(await archive.integers("weights", count, m), count, m)
+      : await decodeAll(await CompactTable.of(archive));
     const parts = [{ ...header, selection }, metric, outputs, rows] as const;
-    if (selection.kind === "ball" && count === size) return PandaBalls.from(archive, ...parts);
+    if (selection.kind === "ball" && count === size) return new PandaBalls(...parts, archive);
     if (selection.kind === "coins") return PandaCoins.from(archive, ...parts);
     throw new FormatError("otherFormat");
   }
@@ -142,136 +145,86 @@ async function visited(
 }
 
 class PandaBalls extends PandaTable {
-  private readonly inside: Uint8Array;
-  private edge: EdgeAccount | null = null;
+  private readonly law: Lattice;
 
-  private constructor(
-    header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
-    readonly centres: Int32Array, readonly law: Weights, readonly outside: Weights,
-    /** What the file says of centre and table, which the audits confirm or refuse. */
-    readonly first: number, readonly second: number, readonly radius: number, open: Container,
+  constructor(
+    header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights, open: Container,
   ) {
     super(header, metric, outputs, rows, open);
-    const count = centres.length;
-    this.inside = new Uint8Array(metric.size * count);
-    for (let x = 0; x < metric.size; x++) {
-      for (let c = 0; c < count; c++) {
-        this.inside[x * count + c] = Number(metric.distance(x, centres[c]) <= radius * EDGE);
-      }
-    }
+    const { epsilon: first, edge, radius, delta } = header.selection;
+    if (delta !== 0) throw new FormatError("damaged", "balls need no delta");
+    this.law = new Lattice(metric, real(first), real(radius), header.epsilon - real(first), real(edge));
   }
 
-  static async from(
-    archive: Container, header: PhasedHeader, metric: Haversine, outputs: Int32Array, rows: Weights,
-  ): Promise<PandaBalls> {
-    const said = header.selection;
-    const count = whole(archive.length("centres"));
-    const size = metric.size;
-    if (count * size > MOST_ENTRIES) throw new FormatError("tooLarge");
-    const centres = await archive.records("centres", count, size);
-    const law = weightsFrom(await archive.integers("centre_weights", size, count), size, count);
-    const m = outputs.length;
-    if (said.outside !== "common") throw new FormatError("otherFormat");
-    const outside = weightsFrom(await archive.integers("outside_weights", count, m), count, m);
-    if (new Set(centres).size < count) throw new FormatError("damaged", "a centre is named twice");
-    const made = new PandaBalls(
-      header, metric, outputs, rows, centres, law, outside, real(said.epsilon),
-      real(said.table_epsilon), real(said.radius), archive,
-    );
-    made.checkTwins(outside);
-    return made;
-  }
-
-  /** Who sees a ball cannot tell centres with the same one apart; nor may the row outside. */
-  private checkTwins(outside: Weights): void {
-    const seen = new Map<string, number>();
-    const { size, outputs: m } = outside;
-    for (let c = 0; c < size; c++) {
-      let key = "";
-      for (let x = 0; x < this.size; x++) key += this.inside[x * size + c];
-      const twin = seen.get(key);
-      if (twin === undefined) seen.set(key, c);
-      else if (rowOf(outside, c).some((weight, y) => weight !== rowOf(outside, twin)[y]) && m > 0) {
-        throw new FormatError("damaged", "two centres have the same ball and different rows outside");
-      }
-    }
-  }
-
-  private rowsOf(record: number, centre: number): [Weights, number] {
-    if (this.inside[record * this.centres.length + centre]) return [this.rows, record];
-    return [this.outside, centre];
+  /** The row of everybody outside a ball, and how often each record reports from it, out of 2^62. */
+  private fading(centre: Centre): { common: BigUint64Array; share: (record: number) => bigint } {
+    const { common, spread } = commonRow(taken(this.rows, this.law.ball(centre)));
+    return { common, share: (record) => this.law.share(this.law.depth(record, centre), spread) };
   }
 
   draw(record: number, word: Source): number {
-    const centre = choose(rowOf(this.law, record), word());
-    const [weights, row] = this.rowsOf(record, centre);
-    return choose(rowOf(weights, row), word());
+    const centre = this.law.draw(record, (count) => BigUint64Array.from({ length: count }, word));
+    const { common, share } = this.fading(centre);
+    const [report, coin] = [word(), BigInt.asUintN(62, word())];
+    return choose(coin < share(record) ? common : rowOf(this.rows, record), report);
   }
 
+  private laws: Float64Array[] | null = null;
+
   shares(record: number): Float64Array {
-    const out = new Float64Array(this.outputs.length);
-    const { low, high, outputs: count } = this.law;
-    let own = 0;
-    for (let c = 0; c < count; c++) {
-      const share = (high[record * count + c] * HALF + low[record * count + c]) / TOTAL;
-      if (this.inside[record * count + c]) own += share;
-      else add(out, share, ...this.rowsOf(record, c));
+    this.laws ??= this.sums();
+    return this.laws[record];
+  }
+
+  /** Over all centres, for all records. */
+  private sums(): Float64Array[] {
+    const { size } = this;
+    const out = Array.from({ length: size }, () => new Float64Array(this.outputs.length));
+    const own = new Float64Array(size);
+    for (const [centre, chances] of this.law.releases()) {
+      const { common, share } = this.fading(centre);
+      const row = Float64Array.from(common, (weight) => Number(weight) / TOTAL);
+      for (let x = 0; x < size; x++) {
+        const part = (chances[x] * Number(share(x))) / TOTAL;
+        own[x] += chances[x] - part;
+        for (let y = 0; y < row.length; y++) out[x][y] += part * row[y];
+      }
     }
-    add(out, own, this.rows, record);
+    out.forEach((law, x) => add(law, own[x], this.rows, x));
     return out;
   }
 
-  private get lawClaim() {
-    return { metric: this.metric, outputs: this.centres, epsilon: this.first };
-  }
-
-  private get rowsClaim() {
-    return { metric: this.metric, outputs: this.outputs, epsilon: this.second };
+  /** What centre and edge leave for the rows; that is all that is audited, the rest is proved. */
+  private get claim() {
+    const { metric, outputs, law } = this;
+    return { metric, outputs, epsilon: law.second - law.edge };
   }
 
   async audit(options: AuditOptions): Promise<AuditResult> {
-    const began = performance.now();
-    const left = () => ({ ...options, limit: options.limit - (performance.now() - began) / 1000 });
-    const law = await audit(this.lawClaim, this.law, { ...left(), onProgress: (s) => options.onProgress(s / 3) });
-    const rows = await audit(
-      this.rowsClaim, this.rows, { ...left(), onProgress: (s) => options.onProgress((1 + s) / 3) },
-    );
-    const room = this.epsilon - law.epsilon;
-    const fits = law.holds && rows.holds && rows.epsilon <= room;
-    const edge = this.account;
-    const found = await visited(
-      this.size, { ...options, onProgress: (s) => options.onProgress((2 + s) / 3) }, began,
-      (x) => edge.worst(x, room, this.delta),
-    );
+    const rows = await audit(this.claim, this.rows, options);
+    const { epsilon: first, edge } = this.law;
     return {
-      ...rows,
-      holds: fits && found.worst <= this.delta,
-      epsilon: law.epsilon + rows.epsilon,
-      claimed: this.epsilon,
-      complete: law.complete && rows.complete && found.seen === this.size,
-      within: Math.min(law.within, rows.within),
-      seconds: (performance.now() - began) / 1000,
-      account: {
-        violation: found.worst, delta: this.delta, first: law.epsilon,
-        pairs: (found.seen / this.size) * rows.pairs,
-      },
+      ...rows, epsilon: first + edge + rows.epsilon, claimed: this.epsilon,
+      account: { violation: 0, delta: 0, first, pairs: rows.covered },
     };
   }
 
-  private get account(): EdgeAccount {
-    const { metric, rows, law: centres, outside, inside } = this;
-    this.edge ??= new EdgeAccount({ metric, rows, centres, outside, inside });
-    return this.edge;
-  }
-
   protected ownFacts(record: number) {
-    const law = auditRecord(this.lawClaim, this.law, record, []);
-    const rows = auditRecord(this.rowsClaim, this.rows, record, []);
-    const epsilon = law.epsilon + rows.epsilon;
-    const violation = this.account.worst(record, this.epsilon - law.epsilon, this.delta);
-    const holds = law.holds && rows.holds && epsilon <= this.epsilon && violation <= this.delta;
-    return { holds, epsilon, violation };
+    const rows = auditRecord(this.claim, this.rows, record, []);
+    return { holds: rows.holds, epsilon: this.law.epsilon + this.law.edge + rows.epsilon, violation: 0 };
   }
+}
+
+/** Some rows of a table. */
+function taken(weights: Weights, records: readonly number[]): Weights {
+  const { outputs: m } = weights;
+  const pick = <T extends Uint32Array | Float64Array>(from: T, to: T): T => {
+    records.forEach((x, k) => to.set(from.subarray(x * m, (x + 1) * m), k * m));
+    return to;
+  };
+  const entries = records.length * m;
+  const [low, high] = [weights.low, weights.high].map((part) => pick(part, new Uint32Array(entries)));
+  return { size: records.length, outputs: m, low, high, logs: pick(weights.logs, new Float64Array(entries)), broken: -1 };
 }
 
 class PandaCoins extends PandaTable {

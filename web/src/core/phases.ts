@@ -5,9 +5,9 @@
  */
 
 import { type Api, ApiError } from "./api";
-import { LOG_ERROR, rowOf, type Weights } from "./audit";
+import { audit, LOG_ERROR, rowOf, type Weights } from "./audit";
 import { FormatError, PandaError, PrivacyError } from "./errors";
-import { faded, toldBy } from "./lattice";
+import { commonRow } from "./lattice";
 import type { Charge, Ledger, Release } from "./ledger";
 import type { Haversine } from "./metric";
 import { AnchorsPlan, BallPlan } from "./plan";
@@ -75,23 +75,25 @@ async function finishBall(
   const { centre } = release;
   if (centre === undefined) throw new PandaError("erased");
   const { name, version } = session.deployment;
-  const { root, radius, edge, second, outputs } = plan.balls;
+  const { root, table, outputs } = plan.balls;
   const sent = await api.ball(name, centre, token);
   if (sent.version !== version || sent.version !== release.version) throw new PandaError("replaced");
-  const records = plan.law.ball(centre, radius);
+  const records = plan.law.ball(centre);
   if (!same(sent.centre, centre) || !same([...sent.records].sort((a, b) => a - b), records)) {
     throw new FormatError("otherBall");
   }
   // Of the right size, so no more than the ball is unpacked.
   const { weights } = await unpackBall(sent, outputs.length);
   await checkProof(root, plan.places.size, records, weights, sent.proof);
-  const depths = records.map((each) => plan.law.depth(each, centre, radius));
-  const reports = faded(weights, depths, second, edge);
-  const told = await toldBy(plan.places.take(records), outputs, reports, depths, second);
-  if (!(told <= second)) throw new PrivacyError("notPrivate");
-  // Whoever is outside has the last row.
-  const at = records.indexOf(record);
-  return drawOnce(ledger, release, outputs, rowOf(reports, at < 0 ? records.length : at));
+  // That rows fade is proved; what they tell of two records inside is audited.
+  const claim = { metric: plan.places.take(records), outputs, epsilon: table };
+  const whole = { limit: Infinity, samples: 0, onProgress: () => undefined };
+  if (records.length > 1 && !(await audit(claim, weights, whole)).holds) throw new PrivacyError("notPrivate");
+  const { common, spread } = commonRow(weights);
+  const coin = BigInt.asUintN(62, crypto.getRandomValues(new BigUint64Array(1))[0]);
+  // Whoever is outside always reports from the common row.
+  const outside = coin < plan.law.share(plan.law.depth(record, centre), spread);
+  return drawOnce(ledger, release, outputs, outside ? common : rowOf(weights, records.indexOf(record)));
 }
 
 async function finishRound(

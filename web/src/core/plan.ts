@@ -166,15 +166,13 @@ export class PandaPlan implements Plan {
   }
 }
 
-/** What balls are cut from, and how their rows fade. */
+/** What balls are cut from. */
 export interface Balls {
   readonly outputs: readonly number[];
   /** The root over all rows of the table. */
   readonly root: string;
-  readonly radius: number;
-  /** What rows may tell more than the table's, and what they tell then, per km. */
-  readonly edge: number;
-  readonly second: number;
+  /** What its rows tell, per km. */
+  readonly table: number;
 }
 
 export class BallPlan implements Plan {

@@ -145,8 +145,8 @@ async function planOf(
     const second = info.epsilon + edge;
     // Rounding may make the server claim a trifle more; never less is charged.
     if (first + second > guarantee.epsilon * (1 + 1e-12)) throw new FormatError("otherTable");
-    const balls = { outputs, root, radius, edge, second };
-    return { plan: new BallPlan(places, new Lattice(places, first), balls, guarantee.epsilon), streets };
+    const law = new Lattice(places, first, radius, second, edge);
+    return { plan: new BallPlan(places, law, { outputs, root, table: info.epsilon }, guarantee.epsilon), streets };
   }
   const { selection, outputs, epsilon, delta } = deployment;
   if (!selection || !outputs || !epsilon || !delta) throw new FormatError("otherTable");

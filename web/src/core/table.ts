@@ -62,8 +62,14 @@ export class CompactTable {
   /** Read a whole file: checksum, header, places; the rows are decoded when they are wanted. */
   static async read(file: Bytes): Promise<CompactTable> {
     const open = await Container.open(file);
+    if (open.header.selection) throw new FormatError("otherFormat");
+    return CompactTable.of(open);
+  }
+
+  /** The rows of a file that was opened, whatever is drawn from them. */
+  static async of(open: Container): Promise<CompactTable> {
     const { header } = open;
-    if (header.selection || header.mesh || header.outputs.kind !== "records" || !open.has("blocks")) {
+    if (header.mesh || header.outputs.kind !== "records" || !open.has("blocks")) {
       throw new FormatError("otherFormat");
     }
     const [records, count] = [open.length("order"), open.length("floor")];

@@ -23,7 +23,7 @@ from panda_mdp.base.arrays import IntArray, frozen
 from panda_mdp.base.sealing import sealed
 from panda_mdp.errors import MethodError, ProtocolError, SignatureError
 from panda_mdp.panda.file import load
-from panda_mdp.panda.lattice import Lattice, edge_epsilon, faded
+from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
@@ -259,8 +259,7 @@ class TablePlan(Plan):
         if isinstance(table, PandaTable):
             audited = f"violation at most {table.account.violation:.4g} over all pairs"
             phases = f"run here; {table.scheme.selection!r}"
-            loss = f"{table.loss:.6g} {table.problem.loss_unit}"
-            return [("audited here", audited), ("both phases", phases), ("expected loss", loss)]
+            return [("audited here", audited), ("both phases", phases)]
         audited = f"epsilon {table.audit.epsilon:.9g} over {table.audit.pairs:,} pairs"
         return [("audited here", audited), ("expected loss", table.loss_words)]
 
@@ -306,11 +305,9 @@ class BallPlan(Plan):
     """A centre is drawn and sent, the rows of its ball come back, the report is drawn from them."""
 
     second_step: ClassVar[bool] = True
-    law: Lattice
-    radius: float
-    edge: float
-    epsilon_2: float
-    """What the rows of a ball tell, as they fade at the edge."""
+    law: BallLaw
+    table_epsilon: float
+    """What rows of the table tell."""
     outputs: IntArray
     rows: str
     """The root over all rows of the table."""
@@ -321,7 +318,7 @@ class BallPlan(Plan):
         domain = client.domain(info.domain, info.table.domain)
         epsilon_2 = info.table.epsilon + info.edge
         try:
-            law = Lattice(domain, info.epsilon_1)
+            law = BallLaw(domain, info.epsilon_1, info.radius, epsilon_2, info.edge)
         except MethodError as error:
             raise ProtocolError(f"the deployment has no law of centres: {error}") from None
         if max(int(np.abs(end).max()) for end in law.box) >= MOST_CENTRE:
@@ -332,9 +329,7 @@ class BallPlan(Plan):
             domain=domain,
             cost=Guarantee(epsilon, 0.0, domain.unit),
             law=law,
-            radius=info.radius,
-            edge=info.edge,
-            epsilon_2=epsilon_2,
+            table_epsilon=info.table.epsilon,
             outputs=check_outputs(info.outputs, domain),
             rows=info.rows,
             **shared_fields(client, info),
@@ -367,26 +362,24 @@ class BallPlan(Plan):
             raise ProtocolError(
                 f"the server sent rows of version {rows.version}; make the plan again"
             )
-        ball, reports = self.check(content.centre, rows)
+        ball, weights = self.check(content.centre, rows)
+        shares, common = self.law.fade(self.law.depths(content.centre), weights)
 
         def row_of(index: int) -> IntArray:
-            at = int(np.searchsorted(ball, index))
-            inside = at < len(ball) and ball[at] == index
-            return np.asarray(reports[at if inside else len(ball)])
+            outside = SystemBits().integers(1)[0] < shares[index]
+            at = min(int(np.searchsorted(ball, index)), len(ball) - 1)
+            return common if outside else np.asarray(weights[at])
 
         return self._with_output(client, record, entry, self.outputs, row_of)
 
     def check(self, centre: tuple[int, int], rows: BallRows) -> tuple[IntArray, IntArray]:
-        """The records of the right ball and what they report from, and last everybody outside:
-        rows of the table that was signed, faded, epsilon_2-mDP over all records of the domain.
+        """The records of the right ball and their rows of the table that was signed.
 
-        All pairs inside are audited, and every row against the common one over how near a record
-        outside may be, which has the same row. That is all that the guarantee needs of a table:
-        whatever record it was, this ball was asked for because of its centre alone. Nothing is
-        unpacked before its size is known to be the ball's.
+        All pairs inside are audited; that rows fade is proved. That is all that the guarantee needs
+        of a table: whatever record it was, this ball was asked for because of its centre alone.
+        Nothing is unpacked before its size is known to be the ball's.
         """
-        depth = self.law.depths(centre, self.radius)
-        ball = self.law.ball(centre, self.radius)
+        ball = self.law.ball(centre)
         if rows.centre != centre or sorted(rows.records) != ball.tolist():
             raise ProtocolError(
                 "the server sent other records than those of the ball that was asked for"
@@ -396,23 +389,21 @@ class BallPlan(Plan):
         records, weights = rows.unpack()
         if records:
             rows.check(self.rows, self.domain.size, records, weights)
-        reports = faded(weights, depth[ball], self.epsilon_2, self.edge)
-        told = edge_epsilon(reports, depth[ball])
+        limit, told = self.table_epsilon, 0.0
         if len(ball) > 1:
-            inside = audit_weights(self.domain.take(ball), self.outputs, reports[:-1], 1.0)
-            told = max(told, inside.epsilon)
-        if not told <= self.epsilon_2:
+            told = audit_weights(self.domain.take(ball), self.outputs, weights, limit).epsilon
+        if not told <= limit:
             raise ProtocolError(
-                f"the rows of the ball are {told:g}-mDP and not {self.epsilon_2:g}; nothing is "
-                "reported from them"
+                f"the rows of the ball are {told:g}-mDP and not {limit:g}; nothing is reported "
+                "from them"
             )
-        return ball, reports
+        return ball, weights
 
     def facts(self) -> PlanFacts:
         """How centres are drawn, and how large balls are."""
         return [
             ("centre", f"epsilon {self.law.epsilon:g} at every place, by proof"),
-            ("radius", f"{self.radius:.4g} {self.domain.unit}"),
+            ("radius", f"{self.law.radius:.4g} {self.domain.unit}"),
         ]
 
 

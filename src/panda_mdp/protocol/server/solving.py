@@ -28,7 +28,7 @@ from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import CoinScheme
-from panda_mdp.panda.lattice import Lattice
+from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.deployments import (
@@ -137,15 +137,15 @@ class BallTable:
         }
 
     @property
-    def law(self) -> Lattice:
+    def law(self) -> BallLaw:
         """How centres are drawn."""
-        return _ball_law(self.file, self.epsilon_1)
+        return _ball_law(self.file, self.epsilon_1, self.edge, self.radius)
 
     def ball(self, centre: tuple[int, int]) -> Facts:
         """The ball around a centre in blocks cut from the compact table, and what proves that it
         is cut from it."""
         table, law = _read_table(self.file), self.law
-        records = law.ball(centre, self.radius)
+        records = law.ball(centre)
         weights, floors = table.weights[records], FlooredRows.over(table.weights).floor
         order, blocks = pack_rows(law.domain, records, weights, floors)
         tree, proof = _tree_of(self.file), bytearray()
@@ -172,8 +172,9 @@ def _read_table(file: bytes) -> Mechanism:
 
 
 @lru_cache(maxsize=4)
-def _ball_law(file: bytes, epsilon_1: float) -> Lattice:
-    return Lattice(_read_table(file).problem.domain, epsilon_1)
+def _ball_law(file: bytes, epsilon_1: float, edge: float, radius: float) -> BallLaw:
+    table = _read_table(file)
+    return BallLaw(table.problem.domain, epsilon_1, radius, table.epsilon + edge, edge)
 
 
 @lru_cache(maxsize=4)

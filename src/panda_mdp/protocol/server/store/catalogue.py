@@ -130,6 +130,7 @@ def examine(data: bytes) -> TableRow:
     selection: Facts = {}
     if isinstance(table, PandaTable):
         kind, facts = "panda", {"loss": table.loss}
+        data = table.wire
         selection["selection"] = look(data).header["selection"]["kind"]
         selection["selection_epsilon"] = table.selection_epsilon
     elif isinstance(table, EverywhereMechanism):
