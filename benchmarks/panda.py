@@ -22,10 +22,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from panda_mdp.panda.lattice import radius_for
 
 import panda_mdp as pm
-from panda_mdp.city.draw import draw_problem
+from panda_mdp.panda.lattice import radius_for
 from panda_mdp.panda.selection import PandaOptions, Scheme
 from panda_paper.paper import paper_value
 
@@ -167,11 +166,9 @@ def main() -> None:
         print("\n".join(lines))
     elif given.what == "figures":
         figures(given.seeds, given.sizes, given.jobs)
-    elif given.what == "candidates":
+    else:
         delta = 1e-2 if delta is None else delta
         candidates(given.records or 12_000, given.count, delta, given.seed, given.limit)
-    else:
-        centres(given.records or 1000, 1e-2 if delta is None else delta)
 
 
 if __name__ == "__main__":

@@ -739,7 +739,7 @@ def test_rows_of_a_ball_that_are_not_right_are_not_used(server, client, change, 
     beside = plan.law.places[3] * plan.law.exponent
     centre = (round(beside[0]), round(beside[1]))
     rows = ball_rows(server, centre, change)
-    assert 1 < len(plan.law.ball(centre, plan.radius)) < plan.domain.size
+    assert 1 < len(plan.law.ball(centre)) < plan.domain.size
     with pytest.raises(ProtocolError, match=why):
         plan.check(centre, rows)
     plan.check(centre, ball_rows(server, centre))
@@ -778,7 +778,7 @@ def test_rows_that_tell_more_than_their_operator_signed_are_not_used(server, cli
     # All records lie deep inside, wherever the centre is: their rows are nearly the table's.
     server.radius = 1e3
     plan = client.plan("ball")
-    told = replace(plan, epsilon_2=plan.epsilon_2 / 2)
+    told = replace(plan, table_epsilon=plan.table_epsilon / 2)
     with pytest.raises(ProtocolError, match="-mDP and not"):
         client.report(told, told.record(3))
     assert not server.reports

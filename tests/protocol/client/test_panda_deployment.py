@@ -79,7 +79,8 @@ def test_both_phases_run_at_the_client_and_one_report_arrives(site, kind):
     with site.user(kind) as user:
         plan = user.plan(kind)
         assert isinstance(plan, TablePlan)
-        assert plan.cost == pm.Guarantee(3.0, 0.01, "km") == site.tables[kind].guarantee
+        delta = {"balls": 0.0, "candidates": 0.01}[kind]
+        assert plan.cost == pm.Guarantee(3.0, delta, "km") == site.tables[kind].guarantee
         answer = user.report(plan, plan.record(11))
         assert answer.output in OUTPUTS
         assert answer.cost == plan.cost
@@ -89,15 +90,15 @@ def test_both_phases_run_at_the_client_and_one_report_arrives(site, kind):
     shares = site.get(f"/deployments/{kind}/estimate")["share"]
     assert sum(shares) == pytest.approx(1.0, abs=1e-6)
     said = site.get(f"/deployments/{kind}")
-    assert said["guarantee"] == {"epsilon": 3.0, "delta": 0.01, "unit": "km"}
+    assert said["guarantee"] == {"epsilon": 3.0, "delta": delta, "unit": "km"}
     assert said["selection"] == {"balls": "ball", "candidates": "coins"}[kind]
 
 
 def test_the_ledger_charges_delta_too(site):
     with site.user("strict", delta=1e-3) as user, pytest.raises(BudgetError, match="delta"):
-        user.plan("balls")
+        user.plan("candidates")
     with site.user("short", period_delta=0.015) as user:
-        plan = user.plan("balls")
+        plan = user.plan("candidates")
         user.report(plan, plan.record(1))
         with pytest.raises(BudgetError, match="delta"):
             user.report(plan, plan.record(2))
@@ -121,7 +122,7 @@ def test_it_is_no_plain_table_and_a_plain_one_has_no_phases(site):
 
 def test_a_forged_file_is_not_published(site):
     archive = File.of(site.files["balls"].read_bytes())
-    archive.header["selection"]["radius"] /= 2
+    archive.header["selection"]["epsilon"] *= 1.1
     refused = site.post("/tables/forged", content=archive.bytes())
     assert refused.status_code == 422
 

@@ -33,7 +33,7 @@ def test_the_rows_are_those_of_the_table_and_proved_to_be(record: int) -> None:
     table, root = pm.load(CITY), TABLE.facts()["rows"]
     size = table.problem.domain.size
     records, weights = ball.unpack()
-    assert records == sorted(ball.records) == TABLE.law.ball(centre, 1.2).tolist()
+    assert records == sorted(ball.records) == TABLE.law.ball(centre).tolist()
     np.testing.assert_array_equal(weights, np.asarray(table.weights)[records])
     ball.check(root, size, records, weights)
     leaves = row_leaves(range(size), np.asarray(table.weights))
