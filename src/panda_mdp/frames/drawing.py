@@ -79,7 +79,7 @@ class Sampler:
         )
 
     def __repr__(self) -> str:
-        outputs, epsilon = len(self.thresholds.floor), self.guarantee.epsilon
+        outputs, epsilon = len(next(iter(self.reported.values()))), self.guarantee.epsilon
         return f"Sampler({self.domain.size} records, {outputs} outputs, epsilon {epsilon:g})"
 
     def snapped(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
