@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.backend import accelerator, host_backend
+from panda_mdp.base.threads import in_parts
+from panda_mdp.compute.backend import accelerator
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import PRODUCT_DIMENSIONS
@@ -131,13 +132,14 @@ class DistanceLoss(RebuiltOnCopy):
 
     def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         records, columns = np.broadcast_arrays(first, second)
-        if host_backend() != "numba" or records.size < FEW_PAIRS:
+        if records.size < FEW_PAIRS:
             distance = self.domain.metric.pairs(records.ravel(), self.outputs[columns.ravel()])
             return self._powers(distance).reshape(records.shape)
         from panda_mdp.compute.numba.distance import loss_pairs
 
         out = np.empty(records.size)
-        loss_pairs(self._places, len(self), records.ravel(), columns.ravel(), self.power, out)
+        pairs = (records.ravel(), columns.ravel())
+        in_parts(loss_pairs, len(out), self._places, len(self), *pairs, self.power, out)
         return out.reshape(records.shape)
 
     def _powers(self, distance: FloatArray) -> FloatArray:
@@ -171,9 +173,8 @@ class DistanceLoss(RebuiltOnCopy):
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """All losses, some records at a time."""
-        # Of many dimensions blocks of distances are matrix products.
-        many = self.domain.metric.embedding.shape[1] >= PRODUCT_DIMENSIONS
-        if host_backend() != "numba" or many:
+        if self.domain.metric.embedding.shape[1] >= PRODUCT_DIMENSIONS:
+            # Of many dimensions blocks of distances are matrix products.
             for rows, block in self.domain.blocks(self.outputs):
                 yield rows, self._powers(block)
             return
@@ -183,7 +184,7 @@ class DistanceLoss(RebuiltOnCopy):
         step = max(1, BLOCK_ENTRIES // outputs)
         for begin in range(0, size, step):
             out = np.empty((min(step, size - begin), outputs))
-            loss_rows(self._places, begin, size, self.power, out)
+            in_parts(loss_rows, len(out), self._places, begin, size, self.power, out)
             yield slice(begin, begin + len(out)), out
 
     @cached_property

@@ -12,6 +12,7 @@ from machines import FLOOR, OUTPUTS, SIZE, dense, table, tiled, town
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import AGREED, AROUND, Closure
+from panda_mdp.compute.jax.device import precise
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.methods.optimal.graph import Graph, broken_pairs
 from panda_mdp.privacy.quantise import SLACK, TOTAL, check_weights, quantise_floored
@@ -86,23 +87,6 @@ def test_near_pairs_lie_between_the_table_and_the_whole_closure(machine):
         np.testing.assert_allclose(near, (factor[:, :, None] * z).max(axis=1), rtol=1e-12)
         assert np.all(near <= whole) and np.any(near < whole)
     np.testing.assert_array_equal(closure.close(z, epsilon, nats=1e9), whole)
-
-
-@pytest.mark.parametrize("kind", ["haversine", "euclidean", "matrix"])
-@pytest.mark.parametrize("sources", [320, 20])
-def test_rounds_by_lists_are_those_over_all_pairs(kind, sources):
-    """Also where lists are too short for a row, and where rows fall out of their lists."""
-    closure = dense("numba", random_domain(kind, 180), least_margin=1e-5, rest=0.0, sources=sources)
-    apart = along(closure)
-    epsilon = 3.0 / float(np.median(apart))
-    z = expected = closure.start(table(180, 6, 4))
-    rounds = closure.rounds(z, epsilon)
-    for _ in range(25):
-        whole = closed(expected, apart, epsilon)
-        expected = whole / whole.sum(axis=1, keepdims=True)
-        z, sums = next(rounds)
-        np.testing.assert_allclose(z, expected, rtol=2e-5)
-        np.testing.assert_allclose(sums, whole.sum(axis=1), rtol=2e-5)
 
 
 def test_rows_at_rest_are_short_of_no_claim_by_more_than_that():
@@ -258,7 +242,7 @@ def test_closing_and_scaling_over_a_floor(machine):
     assert np.allclose(some[:3], found[:3], rtol=1e-14) and np.array_equal(some[3:], full[3:])
     near = case.whole(closure.close(z, 6.0, None, 2.0))
     assert (near <= found).all() and (near >= full).all() and (near > full).any()
-    scaled, sums, _ = closure.scaled(closure.close(z, 6.0))
+    scaled, sums = closure.scaled(closure.close(z, 6.0))
     assert np.allclose(case.sums(sums), found.sum(axis=1), rtol=1e-13)
     assert np.allclose(case.whole(scaled).sum(axis=1), 1, atol=1e-12)
     assert closure.excess(sums) == pytest.approx(Closure(closure.domain).excess(case.sums(sums)))
@@ -358,13 +342,23 @@ def test_kernels_of_our_own_close_as_xla_does():
     assert closure.kernels == "xla"
 
 
-def test_many_chunks_of_distances_are_one():
-    case = tiled("jax", 7, chunk=3)
-    near = case.closure._near(case.closure.cut.reach)
-    count = int(np.isfinite(near.between).sum())
-    assert 3 < count <= len(near.table) <= max(64, 1.25 * count)
-    found = case.whole(case.closure.close(case.z, 6.0))
-    assert np.allclose(found, closed(case.whole(case.z), along(case.closure), 6.0), rtol=1e-12)
+def test_many_chunks_of_pairs_are_one():
+    from panda_mdp.compute.jax.blocks import CHUNK, distances
+
+    domain = random_domain("euclidean", 1800)
+    closure = dense("jax", domain, 3)
+    z, apart = closure.start(table(1800, 3)), along(closure)
+    assert closure.tiles.count**2 > CHUNK
+    epsilon = 1.0 / float(np.median(domain.neighbours(1)[1]))
+    expected = closed(closure.host(z)[closure.order], apart, epsilon)
+    found = closure.host(closure.close(z, epsilon))[closure.order]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    with precise():
+        near = closure._near(np.inf)
+        between = np.asarray(distances(near, closure.grid.real))
+    assert len(between) > CHUNK
+    listed = between[np.isfinite(between)]
+    np.testing.assert_allclose(np.sort(listed), np.sort(apart, axis=None), rtol=1e-12, atol=1e-12)
 
 
 def test_the_switch_from_a_kernel_to_xla_is_said_once():

@@ -7,7 +7,7 @@ import pytest
 from helpers import KINDS, displacement_problem, random_domain
 
 from panda_mdp import Domain, Mechanism, Problem, benders, optimal
-from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.errors import MethodError
 from panda_mdp.methods.benders import Decomposed
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.lp import solve_lp
@@ -137,8 +137,3 @@ def test_degenerate_cases():
 def test_options_are_checked(options, says):
     with pytest.raises(MethodError, match=says):
         benders(town(), **options)
-
-
-def test_repair_needs_numba(without_numba):
-    with pytest.raises(MissingDependencyError, match="numba"):
-        benders(town())

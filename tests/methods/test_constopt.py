@@ -12,7 +12,7 @@ from helpers import KINDS, displacement_problem, random_domain
 from panda_mdp import Mechanism, Problem, constopt, exponential, optimal
 from panda_mdp.compute.highs import Lp
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.constopt import RestrictedLp, restricted_form
 from panda_mdp.methods.optimal.lp import solve_lp
@@ -186,8 +186,3 @@ def test_degenerate_cases():
 def test_options_are_checked(options, says):
     with pytest.raises(MethodError, match=says):
         constopt(town(), **options)
-
-
-def test_repair_needs_numba(without_numba):
-    with pytest.raises(MissingDependencyError, match="numba"):
-        constopt(town())

@@ -109,13 +109,6 @@ def test_envelope_above_the_losses_own_constant_is_the_loss() -> None:
     assert np.array_equal(Envelope(problem)(own * 1.001), problem.loss)
 
 
-def test_envelope_without_numba(without_numba) -> None:
-    problem = places(300, 15, 1.0)
-    apart = problem.domain.distances()
-    expected = np.array([(problem.loss + 0.7 * row[:, None]).min(axis=0) for row in apart])
-    np.testing.assert_allclose(Envelope(problem)(0.7), expected, rtol=1e-9, atol=1e-9)
-
-
 def test_chosen_constant_beats_every_other_on_a_fine_grid() -> None:
     problem = places(300, 15, 4.0)
     envelope = Envelope(problem)

@@ -72,7 +72,7 @@ def tiled(machine: str, seed: int, epsilon: float = 6.0, size: int = 300, **tuni
     if machine == "numba":
         bare = Closure(domain, ClosureTuning(**tuning))
         return _on_host(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
-    bare = JaxClosure(domain, make_mesh(jax.devices()[:1]), **tuning)
+    bare = JaxClosure(domain, make_mesh(jax.devices()[:1]))
     return _on_device(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
 
 

@@ -29,7 +29,6 @@ from panda_mdp import (
 )
 from panda_mdp.errors import (
     MethodError,
-    MissingDependencyError,
     NotForReleaseError,
     PrivacyError,
     ProblemError,
@@ -191,11 +190,6 @@ def test_each_attempt_has_twice_the_slack(tight):
     assert [share for _, share in attempts] == [1e-3, 2e-3, 4e-3, 8e-3]
     rates = [Mechanism(tight.problem, rows, "thin").audit.epsilon for rows, _ in attempts]
     assert rates == sorted(rates, reverse=True)
-
-
-def test_without_numba_a_tight_table_says_what_is_missing(tight, without_numba):
-    with pytest.raises(MissingDependencyError, match="numba"):
-        compact(tight)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -143,3 +143,21 @@ class RebuiltOnCopy:
 def _build(kind: type[Any], given: dict[str, Any]) -> Any:
     frozen_ = {k: frozen(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
     return kind(**frozen_)
+
+
+def offsets(count: IntArray) -> IntArray:
+    """Where lists that lie behind each other start, and where the last one ends.
+
+    >>> offsets(np.array([2, 0, 1])).tolist()
+    [0, 2, 2, 3]
+    """
+    return np.concatenate([[0], np.cumsum(count)])
+
+
+def owners(starts: IntArray) -> IntArray:
+    """The list that every entry is of.
+
+    >>> owners(np.array([0, 2, 2, 3])).tolist()
+    [0, 0, 2]
+    """
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))

@@ -16,9 +16,10 @@ docs/words.md has the proof of privacy.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,43 @@ def refuse_large(records: int, outputs: int) -> None:
             "one array; take rows: mechanism.row(record), mechanism.weights[records], "
             "mechanism.sample(records)"
         )
+
+
+class Rows(RebuiltOnCopy):
+    """K rows of m whole numbers that are not one array. Indexes like one by rows: `rows[x]` is one
+    row, `rows[[x, x2]]` a block; as one K x m array (`numpy.asarray`) only up to 1 GiB."""
+
+    dtype: ClassVar[np.dtype[np.int64]] = np.dtype(np.int64)
+    """Of the numbers."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, m)."""
+        raise NotImplementedError
+
+    def block(self, records: IntArray) -> IntArray:
+        """Some rows, (n, m)."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[IntArray]:
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, key: Any) -> IntArray:
+        if isinstance(key, int | np.integer):
+            return self.block(np.array([range(len(self))[int(key)]]))[0]
+        if isinstance(key, tuple):
+            return np.asarray(self)[key]
+        some = np.arange(len(self))[key]
+        refuse_large(len(some), self.shape[1])
+        return self.block(some)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("these rows are no array; asking for one makes one")
+        return self[:].astype(np.int64 if dtype is None else dtype, copy=False)
 
 
 @cache
@@ -98,10 +136,8 @@ class RowFacts(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FactoredRows(RebuiltOnCopy):
+class FactoredRows(Rows):
     """K rows of m whole numbers summing to 2^62, from K points and a peak for each output.
-
-    Indexes like an array by rows: `rows[x]` is one row, `rows[[x, x2]]` a block.
 
     >>> heights = np.array([1 << 30, 1 << 30])
     >>> rows = FactoredRows(np.array([[0], [10]]), 0, 1 << 38, np.arange(2), heights)
@@ -154,14 +190,6 @@ class FactoredRows(RebuiltOnCopy):
         """(K, m)."""
         return len(self.points), len(self.peaks)
 
-    @property
-    def dtype(self) -> np.dtype[np.int64]:
-        """Of what indexing gives."""
-        return np.dtype(np.int64)
-
-    def __len__(self) -> int:
-        return len(self.points)
-
     def __repr__(self) -> str:
         return f"FactoredRows({self.shape[0]} x {self.shape[1]})"
 
@@ -186,20 +214,11 @@ class FactoredRows(RebuiltOnCopy):
         whole = whole * third[part & ((1 << c) - 1)] >> WEIGHT_BITS
         return self.peaks * whole >> (steps >> RATE_BITS)
 
-    def __getitem__(self, key: Any) -> IntArray:
-        if isinstance(key, tuple):
-            return np.asarray(self)[key]
-        some = np.arange(len(self))[key]
-        refuse_large(some.size, len(self.peaks))
-        rows = self.numbers(self.squares(np.atleast_1d(some)))
+    def block(self, records: IntArray) -> IntArray:
+        rows = self.numbers(self.squares(records))
         top = rows.argmax(axis=1)
         rows[np.arange(len(rows)), top] += (1 << ROW_BITS) - rows.sum(axis=1)
-        return rows if some.ndim else rows[0]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError("factored rows are no array; asking for one makes one")
-        return self[:].astype(np.int64 if dtype is None else dtype, copy=False)
+        return rows
 
     @cached_property
     def facts(self) -> RowFacts:

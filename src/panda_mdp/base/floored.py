@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.base.factored import FactoredRows, refuse_large
+from panda_mdp.base.arrays import BoolArray, IntArray, frozen, offsets, owners
+from panda_mdp.base.factored import FactoredRows, Rows
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError
 
@@ -21,11 +20,8 @@ BLOCK_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class FlooredRows(RebuiltOnCopy):
+class FlooredRows(Rows):
     """K rows of m whole numbers: entry (x, y) is stored, or it is `floor[y]`.
-
-    Indexes like an array by rows: `rows[x]` is one row of m numbers, `rows[[x, x2]]` a block of
-    them. As one K x m array (`numpy.asarray`) only where that takes up to 1 GiB.
 
     >>> rows = FlooredRows.of(np.array([[1, 7, 1], [1, 1, 7]]), np.array([1, 1, 1]))
     >>> rows.stored, rows[1].tolist()
@@ -69,7 +65,7 @@ class FlooredRows(RebuiltOnCopy):
     def of(cls, table: IntArray, floor: IntArray) -> FlooredRows:
         """The rows of a K x m table."""
         above = table != floor
-        starts = np.concatenate([[0], np.cumsum(above.sum(axis=1))])
+        starts = offsets(above.sum(axis=1))
         return cls(floor, starts, np.nonzero(above)[1].astype(np.int32), table[above])
 
     @classmethod
@@ -86,11 +82,6 @@ class FlooredRows(RebuiltOnCopy):
         return len(self.starts) - 1, len(self.floor)
 
     @property
-    def dtype(self) -> np.dtype[np.int64]:
-        """int64, of the numbers."""
-        return np.dtype(np.int64)
-
-    @property
     def stored(self) -> int:
         """Entries that are stored."""
         return len(self.values)
@@ -98,39 +89,18 @@ class FlooredRows(RebuiltOnCopy):
     @cached_property
     def records(self) -> Int32Array:
         """The row of every stored entry."""
-        count = np.diff(self.starts)
-        return frozen(np.repeat(np.arange(len(count), dtype=np.int32), count))
+        return frozen(owners(self.starts).astype(np.int32))
 
     def __repr__(self) -> str:
         records, outputs = self.shape
         return f"FlooredRows({records} x {outputs}, {self.stored:,} entries over a floor)"
 
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __iter__(self) -> Iterator[IntArray]:
-        return (self[k] for k in range(len(self)))
-
-    def __getitem__(self, key: Any) -> IntArray:
-        if isinstance(key, int | np.integer):
-            row = self.floor.copy()
-            part = slice(self.starts[:-1][key], self.starts[1:][key])
-            row[self.columns[part]] = self.values[part]
-            return row
-        if isinstance(key, tuple):
-            return np.asarray(self)[key]
-        chosen = np.arange(len(self))[key]
-        refuse_large(len(chosen), len(self.floor))
-        out = np.tile(self.floor, (len(chosen), 1))
-        for place, record in enumerate(chosen.tolist()):
+    def block(self, records: IntArray) -> IntArray:
+        out = np.tile(self.floor, (len(records), 1))
+        for place, record in enumerate(records.tolist()):
             part = slice(self.starts[record], self.starts[record + 1])
             out[place, self.columns[part]] = self.values[part]
         return out
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError("rows over a floor are no array; asking for one makes one")
-        return self[:].astype(np.int64 if dtype is None else dtype, copy=False)
 
     def any(self, axis: int = 0) -> BoolArray:
         """For every column, whether some row has a number other than 0 in it."""
@@ -186,4 +156,4 @@ Weights: TypeAlias = IntArray | FlooredRows | FactoredRows
 
 def owned(weights: Weights) -> Weights:
     """The same numbers, in arrays that nobody can write to."""
-    return weights if isinstance(weights, FlooredRows | FactoredRows) else frozen(weights)
+    return weights if isinstance(weights, Rows) else frozen(weights)

@@ -17,21 +17,18 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import Int32Array
-from panda_mdp.compute.backend import host_backend
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.cut import Cut
-from panda_mdp.compute.rate import largest_rate, lifts_of
+from panda_mdp.compute.rate import host_rate, largest_rate, lifts_of
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TilePairs
-
-if TYPE_CHECKING:
-    from panda_mdp.compute.numba.closure import Sources
 
 FLOOR = 1e-8
 UNUSED = 1e-100
@@ -45,7 +42,7 @@ AGREED, AROUND = 1e-4, 6
 """The share of epsilon at which sums of near records agree well enough, and how many times the
 nearest records of those that do not agree are closed with them."""
 WIDER = 1.05
-"""Lists of near tiles are made for this much more than is asked: the next one asks for a little
+"""Lists of near parts are made for this much more than is asked: the next one asks for a little
 more or less."""
 SETTLED = 1e-7
 """A row whose sum exceeds 1 by no more than this is not closed again."""
@@ -61,14 +58,8 @@ class ClosureTuning:
 
     small_records: int = 512
     """Up to this many NumPy is done with a dense table before a compiler has started."""
-    least_margin: float = 2e-3
-    """Nats by which rows may fall before their lists of sources are made anew, at least."""
-    list_bytes: int = 1 << 29
-    """Memory that lists of sources may take."""
-    sources: int = 320
-    """The most sources that are listed for a row."""
     rest: float = 5e-5
-    """A row of many is not closed again either where its sum exceeds 1 by no more than this share
+    """A row is not closed again either where its sum exceeds 1 by no more than this share
     of epsilon times the distance of the nearest record: what it was divided by is all that it can
     be below any other's claim."""
 
@@ -93,8 +84,7 @@ class Closure:
         self.order = self.tiles.order
         self.place = np.argsort(self.order)
         self.cut: Cut | None = None
-        self._near_tiles: list[tuple[float, TilePairs]] = []
-        self._paired: tuple[TilePairs, TilePairs] | None = None
+        self._listed: tuple[float, TilePairs] | None = None
 
     @property
     def rest(self) -> float:
@@ -105,7 +95,7 @@ class Closure:
         """The same for tables on the nodes of a cut."""
         self.near  # noqa: B018 - computed once for all cuts
         other = copy(self)
-        other.cut, other._paired = cut, None
+        other.cut, other._listed = cut, None
         return other
 
     def _cut_for(self, z: FloatArray) -> Cut:
@@ -114,20 +104,12 @@ class Closure:
             self.cut = Cut.whole(self.domain, z.shape[1])
         return self.cut
 
-    def near_tiles(self, radius: float) -> TilePairs:
-        """Pairs of tiles within a radius, or a little more; kept for the next one that asks."""
-        fit = (p for far, p in self._near_tiles if radius <= far <= WIDER**2 * radius)
-        known = next(fit, None)
-        if known is None:
-            known = self.tiles.pairs(WIDER * radius)
-            self._near_tiles[:] = [(WIDER * radius, known), *self._near_tiles[:2]]
-        return known
-
     def _near_parts(self, cut: Cut, radius: float) -> TilePairs:
-        tiles = self.near_tiles(radius)
-        if self._paired is None or self._paired[0] is not tiles:
-            self._paired = (tiles, cut.pairs_of(tiles))
-        return self._paired[1]
+        """Pairs of parts within a radius, or a little more; kept for the next one that asks."""
+        if self._listed is None or not radius <= self._listed[0] <= WIDER**2 * radius:
+            far = WIDER * radius
+            self._listed = far, cut.pairs_of(self.tiles.pairs(far))
+        return self._listed[1]
 
     @cached_property
     def near(self) -> tuple[IntArray, FloatArray]:
@@ -180,9 +162,14 @@ class Closure:
     def _reached(self, lifts: FloatArray, cut: Cut, epsilon: float) -> BoolArray:
         """Which positions some node of a group raises above the floor, (groups, K): those within
         `lifts` nats of it."""
-        from panda_mdp.compute.numba.closure import covered
+        from panda_mdp.compute.numba.closure import cover
+        from panda_mdp.compute.numba.distance import coordinates
 
-        return covered(lifts, cut, epsilon)
+        inside, tiles = np.zeros((len(cut.columns), self.domain.size), np.bool_), self.tiles
+        nodes = (lifts, cut.groups, cut.position, cut.tile, epsilon)
+        places = coordinates(self.domain.metric, tiles.order)
+        in_parts(cover, len(inside), *nodes, places, tiles.starts, tiles.between, inside)
+        return inside
 
     def host(self, z: FloatArray) -> FloatArray:
         """A dense table along the tiles as a NumPy array in the domain's order."""
@@ -217,50 +204,34 @@ class Closure:
         epsilon: float,
         active: BoolArray | None = None,
         nats: float = np.inf,
-        sources: Sources | None = None,
     ) -> FloatArray:
         """The least table above z whose columns are log-Lipschitz at epsilon (rows unscaled).
 
         Rows that are not `active`, by position, stay as they are. Of pairs with epsilon d beyond
-        `nats` some are left out. With `sources` the rows that have a list go along it alone, and
-        the others get theirs.
+        `nats` some are left out.
         """
         if self._small(z):
             return self._close_small(z, epsilon, active, nats)
-        from panda_mdp.compute.numba.closure import close, tops
+        from panda_mdp.compute.numba.closure import close
 
         cut = self._cut_for(z)
+        blocks, first, span = cut.blocks, cut.leading, nats
         rows = np.ones(len(z), dtype=np.bool_) if active is None else active[cut.position]
-        given = self._sources(len(z), 0) if sources is None else sources
-        top, near = np.empty((0, z.shape[1])), TilePairs.none(len(cut.starts) - 1)
-        if (given.length[rows] < 0).any():
-            top = tops(z, given.above, cut.blocks)
-            # No log ratio is larger, and none will be while the lists serve.
-            span = _span(cut, top, z) + float(given.margin.max()) if np.isinf(nats) else nats
-            near = self._near_parts(cut, max(span, 0.0) / epsilon)
+        top = np.maximum.reduceat(z, blocks.begin[:-1], axis=0)
+        high = np.maximum.reduceat(top, blocks.blocks[:-1], axis=0)
+        if np.isinf(nats):
+            # No log ratio within an output is larger.
+            low = np.minimum.reduceat(z, cut.starts[first], axis=0)
+            span = float(np.log((np.maximum.reduceat(high, first, axis=0) / low).max()))
+        near = self._near_parts(cut, max(span, 0.0) / epsilon)
         out = z.copy()
-        close(z, out, rows, epsilon, nats, given, top, cut.blocks, near)
+        shared = (z, out, rows, epsilon, nats, high, top, blocks, near)
+        in_parts(close, len(blocks.turns), *shared)
         return out
 
     def _small(self, z: FloatArray) -> bool:
-        """Whether NumPy does it: where nothing is compiled, it does whatever the size."""
-        few = len(z) <= self.tuning.small_records or host_backend() == "numpy"
-        return few and self._cut_for(z).dense
-
-    def _lists_sources(self, z: FloatArray) -> bool:
-        """Whether rounds remember which rows may raise a row."""
-        return not self._small(z)
-
-    def _sources(self, nodes: int, most: int) -> Sources:
-        from panda_mdp.compute.numba.closure import Sources
-
-        return Sources(
-            np.ones(nodes),
-            np.zeros(nodes),
-            np.full(nodes, -1),
-            np.empty((nodes, most), dtype=np.int32),
-            np.empty((nodes, most), dtype=np.float32),
-        )
+        """Whether NumPy does it."""
+        return len(z) <= self.tuning.small_records and self._cut_for(z).dense
 
     @cached_property
     def _distances(self) -> FloatArray:
@@ -279,17 +250,17 @@ class Closure:
 
     def scaled(
         self, closed: FloatArray, active: BoolArray | None = None
-    ) -> tuple[FloatArray, FloatArray, Any]:
+    ) -> tuple[FloatArray, FloatArray]:
         """The active rows scaled to sum to 1, in place where they are compiled; what the rows
-        summed to before, by position, and what they were multiplied by."""
+        summed to before, by position."""
         rows = np.arange(self.domain.size) if active is None else np.flatnonzero(active)
         if self._small(closed):
             sums = np.ones(len(closed))
             sums[rows] = closed[rows].sum(axis=1)
-            return closed / sums[:, None], sums, 1 / sums
+            return closed / sums[:, None], sums
         from panda_mdp.compute.numba.closure import scale
 
-        return closed, *scale(closed, self._cut_for(closed), rows)
+        return closed, scale(closed, self._cut_for(closed), rows)
 
     def rounds(
         self, z: FloatArray, epsilon: float, nats: float = np.inf
@@ -298,32 +269,13 @@ class Closure:
         before.
 
         A row that was scaled down leaves the others closed; only itself has to be closed again.
-        Compiled rounds remember which sources of a row may raise it again: after the first round no
-        entry ever exceeds what it was closed to, since what is scaled down is below C, whose
-        closure is C. So x' can raise x only where C_x'y exp(-epsilon d) exceeds what C_xy has
-        become, and a list of the sources that come within a margin of C_x serves until the row has
-        fallen by that margin.
         """
-        z, sums, factors = self.scaled(self.close(z, epsilon, None, nats))
-        sources, settled = None, np.full(len(sums), 1 + SETTLED)
-        position: Any = slice(None)
-        if self._lists_sources(z):
-            position = self._cut_for(z).position
-            most = min(self.tuning.sources, self.tuning.list_bytes // (8 * len(z)))
-            sources = self._sources(len(z), most)
-            settled = 1 + np.maximum(SETTLED, self.rest * epsilon * self.near[1].min(axis=1))
+        z, sums = self.scaled(self.close(z, epsilon, None, nats))
+        settled = 1 + np.maximum(SETTLED, self.rest * epsilon * self.near[1].min(axis=1))
         while True:
             yield z, sums
             active = sums > settled
-            if sources is not None:
-                sources = sources._replace(above=1 / factors[position])
-                new = sources.length < 0
-                sources.margin[new] = self.tuning.least_margin + 0.5 * np.log(sources.above[new])
-            z, sums, factors = self.scaled(self.close(z, epsilon, active, nats, sources), active)
-            if sources is not None:
-                # Lists that may be too short now are dropped.
-                np.add(sources.margin, np.log(factors[position]), out=sources.margin)
-                sources.length[sources.margin < 0] = -1
+            z, sums = self.scaled(self.close(z, epsilon, active, nats), active)
 
     def lowered(
         self,
@@ -355,7 +307,7 @@ class Closure:
             active = None
             if sums is not None:
                 active = self._around(self._excesses(sums) > AGREED * epsilon)
-            z, sums, _ = self.scaled(side(z, epsilon, active, nats), active)
+            z, sums = self.scaled(side(z, epsilon, active, nats), active)
             yield z, sums
 
     def _around(self, chosen: BoolArray) -> BoolArray:
@@ -392,35 +344,32 @@ class Closure:
     def rate(self, z: FloatArray) -> float:
         """The audited epsilon of a positive table over all pairs and outputs, before it is
         quantised."""
-        cut, logs = self._cut_for(z), np.log(z)
-        lifts = None if cut.dense else lifts_of(cut, z, logs, np.log(cut.floors))
-        compiled = None if self._small(z) else True
-        return largest_rate(cut, logs, z.view(np.int64), lifts, compiled)[0]
-
-    def violated(
-        self, z: FloatArray, epsilon: float, most: int, least_gain: float, nats: float = NEAR_NATS
-    ) -> tuple[IntArray, FloatArray]:
-        """For every node up to `most` partners, nodes (-1 for none), whose constraint it misses by
-        the most mass, sum_y max(0, z_x'y exp(-epsilon d) - z_xy) > least_gain, and that mass.
-
-        Pairs beyond `nats`, which can miss little, are not looked at.
-        """
-        from panda_mdp.compute.numba.closure import violated
-
         cut = self._cut_for(z)
-        near = self._near_parts(cut, nats / epsilon)
-        return violated(z, epsilon, nats, cut.blocks, near, most, least_gain)
+        if cut.dense:
+            whole = self.host(z)
+            compiled = not self._small(z)
+            return host_rate(self.domain, np.log(whole), whole.view(np.int64), compiled)[0]
+        logs = np.log(z)
+        lifts = lifts_of(cut, z, logs, np.log(cut.floors))
+        return largest_rate(cut, logs, z.view(np.int64), lifts)[0]
 
     def broken(
         self, z: FloatArray, epsilon: float, nats: float, gains: tuple[float, float], most: int
     ) -> tuple[IntArray, FloatArray]:
-        """Pairs of positions, (n, 2), and the mass by which the first misses the constraint of the
-        second, over all groups: where it exceeds the first of `gains` in a group, the second in
-        all; the `most` worst of every position."""
+        """Pairs of positions, (n, 2), within `nats`, and the mass by which the first misses the
+        constraint of the second, sum_y max(0, z_x'y exp(-epsilon d) - z_xy), over all groups: where
+        it exceeds the first of `gains` in a group, the second in all; the `most` worst of every
+        position."""
+        from panda_mdp.compute.numba.closure import miss
+
         cut, size = self._cut_for(z), self.domain.size
         each, least = gains
         named = most if cut.dense else PER_NODE
-        partner, gain = self.violated(z, epsilon, named, each, nats)
+        partner, gain = np.full((len(z), named), -1), np.zeros((len(z), named))
+        high, low = (f.reduceat(z, cut.starts[:-1], axis=0) for f in (np.maximum, np.minimum))
+        pairs = (cut.blocks, self._near_parts(cut, nats / epsilon))
+        shared = (z.astype(np.float32), epsilon, nats, high, 1 / low, *pairs, each, partner, gain)
+        in_parts(miss, len(high), *shared)
         node, k = np.nonzero(partner >= 0)
         places = cut.position[node], cut.position[partner[node, k]]
         # Groups are added up on the way to rows.
@@ -434,15 +383,7 @@ class Closure:
 
 
 def _cut_of(domain: Domain, columns: IntArray, sees: BoolArray, floor: FloatArray) -> Cut:
-    groups = np.concatenate([[0], np.cumsum(sees.sum(axis=1))])
-    return Cut(domain, columns, groups, np.nonzero(sees)[1], floor)
-
-
-def _span(cut: Cut, top: FloatArray, z: FloatArray) -> float:
-    """The largest log ratio within an output, of what blocks are at most to what rows are."""
-    high = np.maximum.reduceat(top, cut.blocks.blocks[cut.leading], axis=0)
-    low = np.minimum.reduceat(z, cut.starts[cut.leading], axis=0)
-    return float(np.log((high / low).max()))
+    return Cut(domain, columns, offsets(sees.sum(axis=1)), np.nonzero(sees)[1], floor)
 
 
 def floor_row(floor: float | FloatArray, outputs: int) -> FloatArray:

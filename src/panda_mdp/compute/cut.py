@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets, owners
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import Pairs, TilePairs, joined
 
@@ -62,7 +62,7 @@ class Links(NamedTuple):
     @property
     def firsts(self) -> IntArray:
         """The node that every entry of `others` belongs to."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        return owners(self.starts)
 
 
 class Rows(NamedTuple):
@@ -107,7 +107,7 @@ class Cut:
     @cached_property
     def group(self) -> IntArray:
         """The group of every node."""
-        return np.repeat(np.arange(len(self.columns)), np.diff(self.groups))
+        return owners(self.groups)
 
     @cached_property
     def record(self) -> IntArray:
@@ -129,7 +129,7 @@ class Cut:
     def by_position(self) -> tuple[IntArray, IntArray]:
         """The nodes of every position: offsets and nodes."""
         count = np.bincount(self.position, minlength=self.domain.size)
-        return np.concatenate([[0], np.cumsum(count)]), np.argsort(self.position, kind="stable")
+        return offsets(count), np.argsort(self.position, kind="stable")
 
     @cached_property
     def tile(self) -> IntArray:
@@ -187,9 +187,8 @@ class Cut:
         known = self.domain.tiles.links
         if known is None:
             return None
-        count = np.diff(known.indptr)[self.position]
-        starts = np.concatenate([[0], np.cumsum(count)])
-        node = np.repeat(np.arange(len(self.position)), count)
+        starts = offsets(np.diff(known.indptr)[self.position])
+        node = owners(starts)
         at = np.arange(len(node)) - starts[node] + known.indptr[self.position[node]]
         place = known.indices[at].astype(np.int64)
         if self.dense:
@@ -214,8 +213,8 @@ class Cut:
 
         record, metric = self.record, self.domain.metric
         sizes = np.diff(self.starts)
-        blocks = np.concatenate([[0], np.cumsum(-(-sizes // BLOCK))])
-        home = np.repeat(np.arange(len(sizes)), np.diff(blocks))
+        blocks = offsets(-(-sizes // BLOCK))
+        home = owners(blocks)
         begin = self.starts[home] + BLOCK * (np.arange(blocks[-1]) - blocks[home])
         begin = np.append(begin, len(record))
         size = np.diff(begin)

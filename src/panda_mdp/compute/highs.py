@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +21,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MissingDependencyError, SolverError
+from panda_mdp.errors import SolverError
 
 Algorithm = Literal["ipm", "simplex", "pdlp"]
 ALGORITHMS = ("ipm", "simplex", "pdlp")
@@ -49,7 +48,7 @@ class Answer:
 
 
 class Lp:
-    """min cost . v subject to row_lower <= A v <= row_upper, lower <= v <= upper, held by HiGHS.
+    """min cost . v subject to row_lower <= A v <= row_upper, lower <= v, held by HiGHS.
 
     Rows can be added and bounds changed between solves; each solve starts from the last basis
     where the algorithm has one (simplex). Interior point runs without crossover; `tolerance` is
@@ -63,12 +62,11 @@ class Lp:
         rows: scipy.sparse.csr_array,
         row_lower: FloatArray,
         row_upper: FloatArray,
-        *,
         algorithm: Algorithm = "simplex",
-        lower: FloatArray | None = None,
-        upper: FloatArray | None = None,
-        presolve: bool = True,
         tolerance: float | None = None,
+        presolve: bool = True,
+        *,
+        lower: FloatArray | None = None,
     ) -> None:
         self._highspy = need("highspy", "a linear program")
         self._highs = self._highspy.Highs()
@@ -89,7 +87,7 @@ class Lp:
         self._highs.addVars(
             count,
             np.zeros(count) if lower is None else lower,
-            np.full(count, np.inf) if upper is None else upper,
+            np.full(count, np.inf),
         )
         self._highs.changeColsCost(count, np.arange(count, dtype=np.int32), cost)
         self.add_rows(rows, row_lower, row_upper)
@@ -176,12 +174,6 @@ def run_interruptibly(highs: Any) -> None:
         highs.cancelSolve()
         worker.join()
         raise
-
-
-def require_numba(purpose: str) -> None:
-    """An error that says how to get numba, where it is missing."""
-    if find_spec("numba") is None:
-        raise MissingDependencyError(f"{purpose} needs numba: pip install numba")
 
 
 def privacy_rows(

@@ -9,12 +9,11 @@ is compared with. It costs edges times outputs whenever rows are raised, which i
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.compute.backend import host_backend
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.closure import Closure, ClosureTuning
 from panda_mdp.compute.cut import Cut, Links
 from panda_mdp.space.domain import Domain
@@ -50,15 +49,11 @@ class LinkClosure(Closure):
         epsilon: float,
         active: BoolArray | None = None,
         nats: float = np.inf,
-        sources: Any = None,
     ) -> FloatArray:
         cut = self._cut_for(z)
         out = z.copy()
         raise_along(out, _links(cut), epsilon, None if active is None else active[cut.position])
         return out
-
-    def _lists_sources(self, z: FloatArray) -> bool:
-        return False
 
     def _reached(self, lifts: FloatArray, cut: Cut, epsilon: float) -> BoolArray:
         # Of e^lift the closure has the logarithm of what is reached, node by node.
@@ -95,24 +90,10 @@ def raise_along(
 ) -> None:
     """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes, for the
     active nodes i."""
+    from panda_mdp.compute.numba.links import WIDTH, relax
+
     lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
-    if host_backend() == "numba":
-        from panda_mdp.compute.numba.links import relax
-
-        # There a node raises its others, here it is raised by them.
-        relax(z, links.starts, links.others, _where(active, links.others, lent))
-        return
-    lent = _where(active, links.firsts, lent)
-    inside = lent > 0
-    first, other, lent = links.firsts[inside], links.others[inside], lent[inside, None]
-    node, begin = np.unique(first, return_index=True)
-    changed = len(node) > 0
-    while changed:
-        above = np.maximum.reduceat(lent * z[other], begin, axis=0)
-        changed = bool((above > z[node]).any())
-        z[node] = np.maximum(z[node], above)
-
-
-def _where(active: BoolArray | None, raised: IntArray, lent: FloatArray) -> FloatArray:
-    """What links lend to active nodes, and 0 to others."""
-    return lent if active is None else np.where(active[raised], lent, 0.0)
+    if active is not None:
+        # A node raises its others.
+        lent = np.where(active[links.others], lent, 0.0)
+    in_parts(relax, -(-z.shape[1] // WIDTH), z, links.starts, links.others, lent)

@@ -2,16 +2,16 @@
 
     max over x, x' and y of  |log w_xy - log w_x'y| / d(x, x'),
 
-with every rounding error on the safe side (docs/audit.md), compiled by numba or in NumPy; the same
-on accelerators is in compute/jax. Tables lie on the nodes of a cut (compute/cut.py), in memory
-proportional to what is stored: pairs of nodes of a group are compared, a node and any other record
-by the node's distance to its floor, and two that are both at the floor are equal. Of path metrics
-(space/paths.py) the pairs that imply all others are compared.
+with every rounding error on the safe side (docs/audit.md), compiled by numba; of small domains, and
+where it is asked for, row by row in NumPy. The same on accelerators is in compute/jax. Tables lie
+on the nodes of a cut (compute/cut.py), in memory proportional to what is stored: pairs of nodes of
+a group are compared, a node and any other record by the node's distance to its floor, and two that
+are both at the floor are equal. Of path metrics (space/paths.py) the pairs that imply all others
+are compared.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,11 +20,12 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.base.threads import by_slices
+from panda_mdp.base.threads import by_slices, in_parts
 from panda_mdp.compute.cut import Cut, Links, Rows, Worst
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.tiles import Pairs
+from panda_mdp.space.tiles import TILE, Pairs
 
 LOG_ERROR = 2e-13
 """Bounds the error of a difference of two float64 logarithms of integers up to 2^62, and of the
@@ -40,7 +41,7 @@ CHUNK_ENTRIES = 1 << 19
 
 
 def host_rate(
-    domain: Domain, logs: FloatArray, weights: IntArray, *, compiled: bool | None = None
+    domain: Domain, logs: FloatArray, weights: IntArray, compiled: bool | None = None
 ) -> Worst:
     """An upper bound, within the stated error, on max |log ratio| / d, and the pair of records.
 
@@ -49,27 +50,50 @@ def host_rate(
     """
     if (weights == weights[0]).all():
         return 0.0, 0, 1
-    order = domain.tiles.order
+    order, links = domain.tiles.order, domain.metric.generating_pairs
+    if not (domain.tiles.count > SMALL_TILES if compiled is None else compiled) and links is None:
+        return plain_rate(domain, logs, weights)
     cut = Cut.whole(domain, logs.shape[1])
     along = np.ascontiguousarray(logs[order]), np.ascontiguousarray(weights[order])
-    return _by_record(domain, largest_rate(cut, *along, compiled=compiled))
+    return _by_record(domain, largest_rate(cut, *along))
+
+
+def plain_rate(domain: Domain, logs: FloatArray, weights: IntArray) -> Worst:
+    """`host_rate` in NumPy and SciPy, over all pairs, some rows at a time."""
+    every, best = np.arange(domain.size), (0.0, 0, 1)
+    alike = np.unique(weights, axis=0, return_inverse=True)[1].ravel()
+    for some in np.split(every, every[TILE::TILE]):
+        apart = domain.metric.block(some, every) * shrinking(domain)
+        gaps = scipy.spatial.distance.cdist(logs[some], logs, "chebyshev") + LOG_ERROR
+        differ = alike[some][:, None] != alike
+        rates = np.divide(gaps, apart, out=np.zeros_like(gaps), where=differ)
+        i, j = divmod(int(rates.argmax()), domain.size)
+        best = max(best, (float(rates[i, j]), int(some[i]), j), key=lambda worst: worst[0])
+    return best
+
+
+def shrinking(domain: Domain) -> float:
+    """By what distances are multiplied, so that none is too large."""
+    return 1 - (domain.metric.relative_error + ARITHMETIC_ERROR)
 
 
 def floored_rate(
     domain: Domain,
     rows: FlooredRows,
-    *,
     compiled: bool | None = None,
     entries: int = CHUNK_ENTRIES,
 ) -> Worst:
     """`host_rate` of rows over a floor in which every column is 0 for all records or for none."""
+    small = domain.tiles.count <= SMALL_TILES and rows.shape[0] * rows.shape[1] <= MOST_DENSE
+    if not (not small if compiled is None else compiled):
+        whole = np.asarray(rows)
+        return host_rate(domain, np.log(np.maximum(whole, 1).astype(np.float64)), whole, False)
     best = (0.0, 0, 1)
     for cut, weights in cuts(domain, rows, entries):
         # A column that is 0 in all rows tells nothing.
         logs = np.log(np.maximum(weights, 1).astype(np.float64))
         floors = np.log(np.maximum(cut.floors, 1).astype(np.float64))
-        lifts = lifts_of(cut, weights, logs, floors)
-        best = largest_rate(cut, logs, weights, lifts, compiled, best)
+        best = largest_rate(cut, logs, weights, lifts_of(cut, weights, logs, floors), best)
     return _by_record(domain, best)
 
 
@@ -142,38 +166,55 @@ def largest_rate(
     logs: FloatArray,
     weights: IntArray,
     lifts: FloatArray | None = None,
-    compiled: bool | None = None,
     best: Worst = (0.0, 0, 1),
 ) -> Worst:
     """An upper bound, within the stated error, on max |log ratio| / d of a table on a cut, where it
     exceeds that of `best`, and the positions of the pair.
 
     Nodes with equal rows of `weights` count as 0. `lifts` are those of `lifts_of`, where some
-    records are no nodes.
+    records are no nodes. The distance of a pair of parts and the extremes of their rows bound what
+    it can attain, so one that cannot exceed what was found already is passed over, and so is a pair
+    of nodes.
     """
     if len(cut.position) == 0:
         return best
     if cut.links is not None:
         return _along_links(cut, cut.links, logs, weights, lifts, best)
-    if compiled is None:
-        compiled = cut.domain.tiles.count > SMALL_TILES
+    from panda_mdp.compute.numba.audit import scan_floor, scan_runs
+    from panda_mdp.compute.numba.distance import coordinates
+
     high = np.maximum.reduceat(logs, cut.starts[:-1], axis=0)
     low = np.minimum.reduceat(logs, cut.starts[:-1], axis=0)
-    shrink = 1 - (cut.domain.metric.relative_error + ARITHMETIC_ERROR)
+    tiles, shrink = cut.domain.tiles, shrinking(cut.domain)
     rows = Rows(logs, weights, high, low, shrink)
-    scan, scan_floor = _plain_pairs, _plain_floor
-    if compiled:
-        from panda_mdp.compute.numba.audit import worst_at_floor as scan_floor
-        from panda_mdp.compute.numba.audit import worst_pair as scan
+
+    def worst(loop: Any, count: int, shared: tuple[Any, ...], places: IntArray) -> Worst:
+        found = np.full((count + 1, 3), best[0])
+        in_parts(loop, count, *shared, LOG_ERROR, found)
+        value, *pair = found[found[:, 0].argmax()].tolist()
+        i, j = places[np.array(pair, dtype=np.int64)].tolist() if value > best[0] else best[1:]
+        return value, i, j
+
+    def scanned(pairs: Pairs) -> Worst:
+        # Sorted by the first part, which threads share.
+        runs = np.append(np.flatnonzero(np.diff(pairs[0], prepend=-1)), len(pairs[0]))
+        shared = (rows, cut.places, cut.starts, runs, pairs)
+        return worst(scan_runs, len(runs) - 1, shared, cut.position)
+
     parts = np.arange(len(high))
-    best = scan(cut, rows, (parts, parts, np.zeros(len(parts))), LOG_ERROR, best)
+    best = scanned((parts, parts, np.zeros(len(parts))))
     # No log ratio is larger than the span of any output's logarithms.
     spans = np.maximum.reduceat(high, cut.leading) - np.minimum.reduceat(low, cut.leading)
     open_span = float(spans.max()) + LOG_ERROR
     radius = open_span / (best[0] * shrink) if best[0] > 0 else np.inf
     for pairs in cut.later_pairs(radius):
-        best = scan(cut, rows, pairs, LOG_ERROR, best)
-    return best if lifts is None else scan_floor(cut, lifts, LOG_ERROR, shrink, best)
+        best = scanned(pairs)
+    if lifts is None:
+        return best
+    nodes = (lifts, (cut.groups, cut.position, cut.tile))
+    where = (coordinates(cut.domain.metric, tiles.order), tiles.starts, tiles.between)
+    shared = (*nodes, *where, shrink)
+    return worst(scan_floor, len(cut.columns), shared, np.arange(cut.domain.size))
 
 
 def _along_links(
@@ -189,7 +230,7 @@ def _along_links(
     If every log ratio of such a pair is at most rate times its length, then so is that of any two
     records: add up along a shortest path. So the largest rate over these pairs is that of all.
     """
-    first, shrink = links.firsts, 1 - (cut.domain.metric.relative_error + ARITHMETIC_ERROR)
+    first, shrink = links.firsts, shrinking(cut.domain)
     rates = np.zeros(len(first))
     inside = np.flatnonzero(links.others > first)
 
@@ -208,44 +249,3 @@ def _along_links(
     if not len(rates) or rates[worst] <= best[0]:
         return best
     return float(rates[worst]), int(cut.position[first[worst]]), int(links.places[worst])
-
-
-def _plain_pairs(cut: Cut, rows: Rows, pairs: Pairs, constant: float, best: Worst) -> Worst:
-    """The compiled kernel's answer in NumPy and SciPy, in the memory of a few parts."""
-    first, second, between = pairs
-    high, low, shrink = rows.high, rows.low, rows.shrink
-    # Near parts first: they tend to hold the worst pair, and then spare the far ones.
-    for k in np.argsort(between, kind="stable").tolist():
-        a, b = int(first[k]), int(second[k])
-        reach = max((high[a] - low[b]).max(), (high[b] - low[a]).max())
-        if reach + constant > best[0] * between[k] * shrink:
-            best = _scan_parts(cut, rows, (a, b), constant, best)
-    return best
-
-
-def _scan_parts(cut: Cut, rows: Rows, pair: tuple[int, int], constant: float, best: Worst) -> Worst:
-    """`best`, raised by the pairs of nodes of two parts."""
-    one, other = (slice(cut.starts[t], cut.starts[t + 1]) for t in pair)
-    distance = cut.domain.metric.block(cut.record[one], cut.record[other])
-    gaps = scipy.spatial.distance.cdist(rows.logs[one], rows.logs[other], "chebyshev")
-    differ = (rows.weights[one][:, None] != rows.weights[other]).any(axis=2)
-    rates = np.zeros_like(distance)
-    rates[differ] = (gaps[differ] + constant) / (distance[differ] * rows.shrink)
-    i, j = divmod(int(rates.argmax()), rates.shape[1])
-    if rates[i, j] > best[0]:
-        return float(rates[i, j]), int(cut.position[one][i]), int(cut.position[other][j])
-    return best
-
-
-def _plain_floor(cut: Cut, lifts: FloatArray, constant: float, shrink: float, best: Worst) -> Worst:
-    """`best`, raised by nodes and records that are none of their group."""
-    for g, (begin, end) in enumerate(itertools.pairwise(cut.groups)):
-        outside = np.setdiff1d(np.arange(cut.domain.size), cut.position[begin:end])
-        records = cut.domain.tiles.order[outside]
-        for i in np.flatnonzero((cut.group == g) & (lifts >= 0)) if len(outside) else ():
-            distance = cut.domain.metric.block(cut.record[i : i + 1], records)[0]
-            near = int(distance.argmin())
-            rate = (lifts[i] + constant) / (distance[near] * shrink)
-            if rate > best[0]:
-                best = (float(rate), int(cut.position[i]), int(outside[near]))
-    return best

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy import repair as repairs
@@ -106,7 +105,6 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
     as_it_is = audited_table(problem, quantise(rows), method, details=facts)
     if isinstance(as_it_is, Mechanism):
         return as_it_is
-    require_numba("the exact repair of a table")
     mended = repairs.repair(closure_of(problem.domain), rows, problem.epsilon)
     facts["moved"] = float(np.abs(mended.matrix - rows).max())
     stages = (("repair", time.perf_counter() - start),)

@@ -28,7 +28,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.highs import Lp, cost_scale, multipliers, require_numba
+from panda_mdp.compute.highs import Lp, cost_scale, multipliers
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
@@ -255,7 +255,6 @@ class Decomposed(TableSolver):
         self.problem, self.count = problem, clusters
 
     def begin(self, standing: Standing) -> None:
-        require_numba("the exact repair of benders")
         problem = self.problem
         standing.offer_start(lambda: loss_exponential(problem))
         standing.raise_bound(free_bound(problem))

@@ -152,18 +152,15 @@ class Solver(ABC):
     def advance(self, target: int, standing: Standing) -> None:
         """Iterate until `iterations` is `target`, or `standing.late()`."""
 
-    def bound(self) -> float:
-        """A rigorous bound below what is made least, from the present multipliers."""
+    def bound(self) -> float | Proved:
+        """A rigorous bound below what is made least, from the present multipliers; with its proof
+        where that costs no more."""
         return -math.inf
 
     def proof(self) -> Proved | None:
-        """What `bound` rests on, in the form that a file holds; None where it cannot be had. It is
-        computed when the solve has ended."""
+        """What the best bound rests on where it came without a proof; None where that cannot be
+        had. It is asked for at the end, since gathering multipliers takes longer than bounding."""
         return None
-
-    def other_proofs(self) -> Sequence[Proved]:
-        """Proofs of bounds that need no iteration, where there is none of the best bound."""
-        return ()
 
     @abstractmethod
     def candidate(self) -> Any:
@@ -283,7 +280,6 @@ class Standing:
         self._certified_iterations = math.inf
         self._pending: Any = None
         self._refused: PrivacyError | None = None
-        self._prover: Solver | None = None
 
     def run(self) -> Standing:
         """Solve to the gap, or to a limit, or until interrupted."""
@@ -321,7 +317,7 @@ class Standing:
             with self.stage("solve"):
                 solver.advance(target, self)
             with self.stage("bound"):
-                self.raise_bound(solver.bound(), solver)
+                self.raise_bound(solver.bound())
             with self.stage("repair"):
                 candidate = self._pending = solver.candidate()
                 first = self._estimate(candidate)
@@ -407,13 +403,11 @@ class Standing:
             self.offer(make())
         self.certify_seconds = self.budget.clock() - start
 
-    def raise_bound(
-        self, bound: float, solver: Solver | None = None, proof: Proved | None = None
-    ) -> None:
-        """A bound, proved by `proof` or by the solver's multipliers where it is given; they are
-        asked for at the end, since gathering them takes longer than bounding."""
-        if bound > self.bound:
-            self.bound, self.proof, self._prover = bound, proof, solver
+    def raise_bound(self, bound: float | Proved) -> None:
+        """Keep a bound if it is the best so far."""
+        value, proof = (bound.value, bound) if isinstance(bound, Proved) else (bound, None)
+        if value > self.bound:
+            self.bound, self.proof = value, proof
 
     def missing(self, value: float) -> float:
         """How far a value lies beyond what the gap allows, or beyond what is negligible."""
@@ -485,9 +479,8 @@ class Standing:
         if math.isfinite(self.bound):
             stated = Stated(self.bound, f"{solver.method} on {solver.backend}")
             with self.stage("proof"):
-                proof = self.proof if self._prover is None else self._prover.proof()
-                proofs = solver.other_proofs() if proof is None else (proof,)
-                bound = proved(stated, best.loss, self.budget.gap or PROOF_GAP, proofs)
+                proof = self.proof or solver.proof()
+                bound = proved(stated, best.loss, self.budget.gap or PROOF_GAP, proof)
         return best.with_facts(
             method=solver.method,
             bound=bound,

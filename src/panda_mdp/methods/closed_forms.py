@@ -141,8 +141,7 @@ def loss_exponential(
     `tight=True` raises the exponent until the audit meets epsilon, as in `exponential`.
 
     Time K^2 m at worst, far less where L is large: distant tiles of records are passed over when
-    they cannot lower an entry. Memory a few K x m tables; K x K is formed for 512 records at most
-    where numba is installed.
+    they cannot lower an entry. Memory a few K x m tables; K x K is formed for 512 records at most.
 
     >>> from panda_mdp import Domain
     >>> domain = Domain.from_vectors([[0.0], [1.0], [2.0]])

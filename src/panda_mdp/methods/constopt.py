@@ -9,7 +9,6 @@ import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.certify import Budget, Standing, certify
 from panda_mdp.methods.closed_forms import softmax
@@ -68,7 +67,6 @@ def constopt(
     rule = f"a finite number of {problem.domain.unit}, not negative, or None"
     check_number(radius, "radius", rule, least=0.0)
     budget = Budget(gap=None, time_limit=time_limit)
-    require_numba("the exact repair of constopt")
     return certify(RestrictedLp(problem, radius), budget).mechanism()
 
 

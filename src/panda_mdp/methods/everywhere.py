@@ -35,7 +35,6 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, Tuning, certify
@@ -168,7 +167,6 @@ def optimal_everywhere(
     (docs/everywhere.md). A mesh too coarse for epsilon is refused.
     """
     budget = Budget(gap, time_limit)
-    require_numba("optimal_everywhere")
     solver = Everywhere(problem, backend)
     return cast("EverywhereMechanism", certify(solver, budget, progress).mechanism())
 

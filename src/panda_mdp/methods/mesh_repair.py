@@ -18,7 +18,7 @@ import scipy
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.deadline import check_time
 from panda_mdp.compute.numba.mesh import cone, raise_pairs, run
-from panda_mdp.compute.numba.pdhg import Point
+from panda_mdp.compute.numba.pdhg import Edges, Point
 from panda_mdp.methods.optimal.cpu_solver import Float32Halpern
 from panda_mdp.methods.optimal.halpern import ROW_PULL, incidence, root_scale
 from panda_mdp.privacy.audit import audit_weights
@@ -47,6 +47,11 @@ class ConeSolver(Float32Halpern):
         self.start, self.slot = incidence(corners, len(start))
         self.degree = np.diff(self.start)
         self._place(cost, scale, start)
+        rows, none = np.arange(len(start) + 1), np.empty(0, dtype=np.int64)
+        self._parts = rows[:-1], rows, rows[:-1]
+        self._edges = Edges(
+            none[:, None], self._mu[:0], none, none, none, np.zeros_like(rows), none
+        )
         self._u = np.zeros((len(corners), 3, start.shape[1]), dtype=np.float32)
         self._restart()
 
@@ -65,15 +70,15 @@ class ConeSolver(Float32Halpern):
             Point(self._x, self._mu, self._u),
             Point(self._x0, self._mu0, self._u0),
             self._mid,
-            self._cost,
-            self._scale,
+            self._adjoint,
+            self._nodes(),
+            self._edges,
             self.corners,
             self.start,
             self.slot,
             self.shape,
             np.float32(self.weight),
             np.float32(self.weight * ROW_PULL),
-            (self.weight * ROW_PULL / self._row_sums).astype(np.float32),
             moved,
         )
         return float(moved.sum())

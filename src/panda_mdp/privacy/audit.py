@@ -22,7 +22,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import RATE_BITS, RELATIVE_ERROR, WEIGHT_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import card, per
-from panda_mdp.compute.backend import Backend, accelerator, default_backend, host_backend
+from panda_mdp.compute.backend import Backend, accelerator
 from panda_mdp.compute.rate import floored_rate, host_rate, uneven_column
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
@@ -202,10 +202,8 @@ def lattice_facts(
 
 def floored_backend(stored: int, backend: Backend | None = None) -> Backend:
     """What audits so many entries over a floor: `backend`, or an accelerator where they are many
-    and there is one, or the default."""
-    if backend is not None:
-        return backend
-    return "jax" if stored > LARGE and accelerator() else default_backend()
+    and there is one, or numba."""
+    return backend or ("jax" if stored > LARGE and accelerator() else "numba")
 
 
 def largest_rate(
@@ -227,10 +225,9 @@ def largest_rate(
         measured = device_rate(domain, weights, logs)
         if measured is not None:
             return measured
+    compiled = chosen == "numba" if backend in ("numba", "numpy") else None
     if isinstance(weights, FlooredRows):
-        host = host_backend() if chosen == "jax" else chosen
-        return floored_rate(domain, weights, compiled=host == "numba")
+        return floored_rate(domain, weights, compiled)
     if logs is None:
         logs = np.log(np.maximum(weights, 1).astype(np.float64))
-    compiled = None if backend is None and chosen == "numba" else chosen == "numba"
-    return host_rate(domain, logs, weights, compiled=compiled)
+    return host_rate(domain, logs, weights, compiled)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, owners
 from panda_mdp.space.metrics import Metric
 from panda_mdp.space.paths import both_ways
 
@@ -54,7 +54,7 @@ class TilePairs(NamedTuple):
 
     @property
     def first(self) -> IntArray:
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+        return owners(self.starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray,
 def _along_widest(coordinates: FloatArray, order: IntArray, starts: IntArray) -> IntArray:
     """The order with every part sorted along its widest side."""
     points = coordinates[order]
-    home = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    home = owners(starts)
     high, low = (f.reduceat(points, starts[:-1], axis=0) for f in (np.maximum, np.minimum))
     along = points[np.arange(len(order)), (high - low).argmax(axis=1)[home]]
     return order[np.lexsort((along, home))]

@@ -33,7 +33,7 @@ from panda_mdp.base.processes import (
     uninterrupted,
 )
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.closure import Closure
+from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
 from panda_mdp.methods.optimal.graph import constraint_graph
@@ -247,7 +247,7 @@ class Comparison:
             method.run(small, REHEARSAL_SECONDS)
             if method.timed:
                 # Small problems are solved before a solver looks for the pairs that it left out.
-                Closure(small.domain).violated(_even(small), small.epsilon, 1, 0.0)
+                Closure(small.domain).broken(_even(small), small.epsilon, NEAR_NATS, (0.0, 0.0), 1)
 
     def run(self, method: Method, limit: float | None) -> Outcome:
         """The method's table, measured and attacked."""

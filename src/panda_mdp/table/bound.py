@@ -29,7 +29,7 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, offsets, owners
 from panda_mdp.base.floored import BLOCK_ENTRIES
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.loss import blocks as loss_blocks
@@ -82,13 +82,12 @@ class Multipliers(RebuiltOnCopy):
         """Those of `pairs[owner]` with the outputs `columns`, in any order; other pairs go."""
         along = np.argsort(owner, kind="stable")
         used, count = np.unique(owner, return_counts=True)
-        starts = np.concatenate([[0], np.cumsum(count)])
-        return cls(pairs[used], starts, columns[along], values[along])
+        return cls(pairs[used], offsets(count), columns[along], values[along])
 
     @property
     def owner(self) -> IntArray:
         """The pair of every multiplier."""
-        return np.repeat(np.arange(len(self.pairs)), np.diff(self.starts))
+        return owners(self.starts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,19 +217,10 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
     return np.asarray(np.minimum(least, most))
 
 
-def dual_bound(
-    problem: Problem,
-    multipliers: Multipliers,
-    cost: FloatArray | None = None,
-    *,
-    allowance: float = 1.0,
-) -> float:
-    """A lower bound on the loss of every mechanism of `problem`: that of the module's head; on what
-    it costs at another `cost` (K x m) than p c where one is given.
-
-    -inf where numbers leave the range of float64.
-    """
-    blocks = _reduced_blocks(problem, multipliers, cost, allowance)
+def dual_bound(problem: Problem, multipliers: Multipliers, allowance: float = 1.0) -> float:
+    """A lower bound on the loss of every mechanism of `problem`: that of the module's head; -inf
+    where numbers leave the range of float64."""
+    blocks = _reduced_blocks(problem, multipliers, None, allowance)
     return total_from_below(np.concatenate([block.min(axis=1) for block in blocks]))
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.highs import require_numba
 from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.privacy.quantise import TOTAL
@@ -151,7 +150,6 @@ def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArr
     within = problem.epsilon * (1 - slack)
     if mechanism.audit.epsilon <= within:
         return mechanism.matrix
-    require_numba("closing the table at a smaller epsilon")
     table = np.zeros_like(mechanism.matrix)
     closed = repair(
         closure_of(problem.domain),

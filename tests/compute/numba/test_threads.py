@@ -38,7 +38,7 @@ def everything():
     yield from (solver._x, solver._mu, solver._u, solver.residual, solver.bound())
     z = closure.start(matrix)
     yield closure.close(z, 3.0)
-    yield from closure.violated(z, 3.0, 3, 1e-4)
+    yield from closure.broken(z, 3.0, 8.0, (1e-4, 1e-4), 3)
     logs = np.log(np.ascontiguousarray(z[closure.place]))
     yield largest_rate(domain, logs, logs.view(np.int64))
     # A whole solve, twice: no decision is left to a clock.

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
 
-from panda_mdp import Domain, Mechanism, audit, exponential, optimal
-from panda_mdp.compute.backend import default_backend
+from panda_mdp import Domain, Mechanism, optimal
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.jax.closure import JaxClosure
 from panda_mdp.errors import MissingDependencyError, PrivacyError
@@ -24,7 +23,6 @@ from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine, accelerator
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
 from panda_mdp.methods.optimal.program import TilingTuning
-from panda_mdp.privacy.audit import audit_weights
 
 SCRIPT = Path(__file__).with_name("sharding.py")
 SUPPORT = SCRIPT.parents[2] / "support"
@@ -79,11 +77,6 @@ def test_jax_missing_says_what_to_install(start, monkeypatch):
         start()
 
 
-def test_numba_missing_names_the_other_backends(without_numba):
-    with pytest.raises(MissingDependencyError, match=r"or use backend='jax'"):
-        choose("cpu")
-
-
 def test_engines_make_their_own_parts():
     problem = town()
     graph = backends.Graph(np.array([[0, 1]]), problem.domain.metric.pairs([0], [1]))
@@ -114,30 +107,6 @@ def test_a_whole_solve_in_jax_is_the_cpus():
     bounds = [one.details["trace"][-1][3] for one in (here, there)]
     assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
     assert not jax.config.jax_enable_x64
-
-
-def test_jax_solves_without_numba(without_numba):
-    mechanism = optimal(town("matrix"), 0.05, backend="jax")
-    assert mechanism.audit.holds
-    assert mechanism.gap <= 0.05
-    assert mechanism.details["backend"] == "jax"
-
-
-def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
-    problem = displacement_problem(random_domain("haversine", 150), [0, 50, 100], 1.0)
-    mechanism = exponential(problem)
-    table = (problem.domain, problem.outputs, mechanism.weights, 1.0)
-    compiled = audit_weights(*table, "numba")
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert default_backend() == "numba", "with numba the CPU is asked"
-    request.getfixturevalue("without_numba")
-    assert default_backend() == "jax"
-    there = audit(mechanism)
-    assert there.epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
-    assert (there.holds, there.worst) == (compiled.holds, compiled.worst)
-    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    assert default_backend() == "numpy", "without an accelerator NumPy is asked"
-    assert audit(mechanism).epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
 
 
 # Many devices.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from helpers import displacement_problem, random_domain
 
 from panda_mdp import Domain, Mechanism, Problem, load, optimal
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError
+from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.methods.certify import Progress
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.lp import solve_lp
@@ -348,14 +347,6 @@ def test_backend_is_checked():
 def test_initial_is_checked(initial, says):
     with pytest.raises(MethodError, match=says):
         optimal(grid(3), initial=initial)
-
-
-def test_numba_missing_says_what_to_install(without_numba, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("panda_mdp.methods.optimal.")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(MissingDependencyError, match="pip install numba"):
-        optimal(grid(3), backend="cpu")
-    assert optimal(grid(3)).gap <= 0.01, "what is small needs SciPy alone"
 
 
 @pytest.mark.parametrize(

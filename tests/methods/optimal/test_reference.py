@@ -10,7 +10,7 @@ from helpers import displacement_problem, random_domain
 
 from panda_mdp import Domain, Mechanism, optimal
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.lp import HighsLp, solve_lp
 
@@ -111,11 +111,6 @@ def test_a_loose_tolerance_ends_sooner_and_stays_rigorous(algorithm):
     assert loose.lower_bound <= EXACT[5] + 5e-7
     assert loose.loss >= EXACT[5] - 5e-7
     assert loose.audit.holds
-
-
-def test_repair_needs_numba(without_numba):
-    with pytest.raises(MissingDependencyError, match="numba"):
-        solve_lp(grid(3))
 
 
 def test_zero_loss_and_a_single_output():

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.compute.numba.pdhg import onto_simplex
-from panda_mdp.errors import MethodError, MissingDependencyError
+from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Progress, certify
 from panda_mdp.methods.second.limits import Descent, Limit, mixture
 from panda_mdp.methods.second.objectives import NAMES, Guesses, objective, quantity
@@ -227,15 +227,6 @@ def test_a_first_table_from_another_backend_is_gone_on_with_on_the_cpu():
     held = pm.limit_attacker(problem, "vulnerability", limit, gap=0.02, backend="jax")
     assert held.details["limited"]["value"] <= limit
     assert held.details["limited"]["bound"] <= best + 1e-9 <= held.loss + 2e-9
-
-
-def test_without_compiled_loops_it_is_said_how_to_get_them(without_numba):
-    for ask in (
-        lambda: pm.second_objective(problem_of(5), "error", backend="jax"),
-        lambda: pm.limit_attacker(problem_of(5), "error", 0.1, backend="jax"),
-    ):
-        with pytest.raises(MissingDependencyError, match="pip install numba"):
-            ask()
 
 
 def test_a_limit_that_is_met_anyway_costs_nothing():

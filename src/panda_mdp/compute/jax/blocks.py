@@ -27,6 +27,8 @@ from panda_mdp.space.tiles import TILE
 
 Kernels = Literal["xla", "triton", "interpret"]
 """What closes: XLA, kernels of our own (compute/jax/triton.py), or these step by step in tests."""
+CHUNK = 512
+"""Pairs of blocks that are gone through together."""
 GAIN_UNITS = 2.0**40
 """Of a row's mass: gains are added up as whole numbers, in whatever order."""
 REACHES_AT_ONCE = 1 << 17
@@ -216,10 +218,10 @@ def _acting(z: Array, pairs: Pairs, epsilon: Any, nats: Any) -> Array:
     return (reach > gap) & (gap < nats) & (pairs.at < pairs.end)
 
 
-def fold(at: Array, wanted: Array, chunk: int, body: Any, state: Any) -> Any:
+def fold(at: Array, wanted: Array, body: Any, state: Any) -> Any:
     """Fold `body(numbers, fresh, state)` over what is wanted of a list, in chunks; behind the last
     of it, where it is not `fresh`, stands the first of the list again and again."""
-    chunk = min(chunk, len(at))
+    chunk = min(CHUNK, len(at))
     count, size = jnp.sum(wanted), len(at) + -len(at) % chunk
     chosen = at[jnp.nonzero(wanted, size=size, fill_value=0)[0]]
 
@@ -246,11 +248,11 @@ def places(mask: Array, size: int) -> Array:
     return jnp.nonzero(mask.reshape(-1), size=size, fill_value=mask.size)[0]
 
 
-@partial(jax.jit, static_argnames="chunk")
-def distances(near: Near, real: Array, chunk: int) -> Array:
+@jax.jit
+def distances(near: Near, real: Array) -> Array:
     """The table of all pairs."""
     every = jnp.arange(len(near.first))
-    return jax.lax.map(lambda p: near.apart(p[None], real)[0], every, batch_size=chunk)
+    return jax.lax.map(lambda p: near.apart(p[None], real)[0], every, batch_size=CHUNK)
 
 
 # Closing.
@@ -263,7 +265,7 @@ def _factors(distance: Array, epsilon: Any, nats: Any) -> Array:
 
 @mapped((TABLE, PAIRS, WHOLE, WHOLE, WHOLE), TABLE)
 def close(
-    z: Array, pairs: Pairs, active: Array, epsilon: Any, nats: Any, chunk: int, kernels: Kernels
+    z: Array, pairs: Pairs, active: Array, epsilon: Any, nats: Any, kernels: Kernels
 ) -> Array:
     """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
     (T, 64); of pairs of records within `nats`."""
@@ -284,7 +286,7 @@ def close(
         best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
         return out.at[a].max(jnp.where(rows[a][:, :, None], best, 0.0))
 
-    return fold(pairs.at, wanted, chunk, body, z)
+    return fold(pairs.at, wanted, body, z)
 
 
 def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
@@ -321,7 +323,7 @@ def scale(z: Array, c: Blocks, total: Any) -> tuple[Array, Array]:
 
 @mapped((TABLE, PAIRS, WHOLE, WHOLE), (TABLE, TABLE))
 def lenders(
-    z: Array, pairs: Pairs, tiles: Array, limits: Any, chunk: int, inverse: bool
+    z: Array, pairs: Pairs, tiles: Array, limits: Any, inverse: bool
 ) -> tuple[Array, Array]:
     """For every entry of a dense table, or of its `inverse`, the slot of the record that lends it
     most, and what share of its own entry that is: exp(-epsilon d), to single precision. Where
@@ -346,7 +348,7 @@ def lenders(
         lent, which = _best_of(factor, own[b])
         return keys.at[a].max(keyed(lent, b[:, None, None] * TILE + which))
 
-    keys = _flat(fold(pairs.at, wanted, chunk, body, keyed(own, slots)))
+    keys = _flat(fold(pairs.at, wanted, body, keyed(own, slots)))
     slot = keys & ((1 << SLOT_BITS) - 1)
     best = jax.lax.bitcast_convert_type((keys >> SLOT_BITS).astype(jnp.int32), jnp.float32)
     share = jnp.where(best > 0, best / jnp.take_along_axis(_flat(own), slot, axis=0), 1)
@@ -421,7 +423,7 @@ def excess(sums: Array, nearest: Any) -> Array:
 
 
 @mapped((TABLE, ROWS, PAIRS, WHOLE), (WHOLE, WHOLE, WHOLE))
-def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any, chunk: int) -> Any:
+def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any) -> Any:
     """max over pairs of records and outputs of (|log ratio| + error) / (shrink d), where it exceeds
     `least`: the value, the number of the pair, -1 where none does, and its rows. `under` are the
     logarithms of floors; `limits` are `shrink`, `least` and whether tiles that touch are passed
@@ -452,7 +454,7 @@ def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any, chunk: in
         new = (top[which], at[which], jnp.argmax(rate[which]))
         return jax.tree.map(partial(jnp.where, top[which] > state[0]), new, state)
 
-    return fold(pairs.at, wanted, chunk, body, (least, jnp.int64(-1), jnp.int64(0)))
+    return fold(pairs.at, wanted, body, (least, jnp.int64(-1), jnp.int64(0)))
 
 
 def _fold_outputs(combine: Any, first: Array, second: Array) -> Array:
@@ -470,7 +472,7 @@ def _fold_outputs(combine: Any, first: Array, second: Array) -> Array:
 
 
 @mapped((TABLE, PAIRS, WHOLE, WHOLE), WHOLE)
-def gains(z: Array, pairs: Pairs, rank: Array, limits: Any, size: int, chunk: int) -> Array:
+def gains(z: Array, pairs: Pairs, rank: Array, limits: Any, size: int) -> Array:
     """For every pair of records the mass by which the first misses the constraint of the second,
     sum_y max(0, z_jy exp(-epsilon d) - z_iy), over the groups where that exceeds `least`, in whole
     units: (size, 64, 64), pairs of tiles by their `rank` (P,) among those within `nats`. `limits`
@@ -488,7 +490,7 @@ def gains(z: Array, pairs: Pairs, rank: Array, limits: Any, size: int, chunk: in
         return sums.at[rank[p]].add(units.astype(jnp.int64))
 
     nothing = jnp.zeros((size, TILE, TILE), jnp.int64)
-    return fold(pairs.at, _acting(z, pairs, epsilon, nats), chunk, body, nothing)
+    return fold(pairs.at, _acting(z, pairs, epsilon, nats), body, nothing)
 
 
 @partial(jax.jit, static_argnames="most")

@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.tree_util import Partial
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.compute.backend import MEMORY_FULL
 from panda_mdp.compute.closure import AGREED, FLOOR, ROOM, SETTLED, Closure, floor_row
@@ -40,8 +40,6 @@ from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR, WIDTH
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
 
-CHUNK = 512
-"""Pairs of blocks that are gone through together."""
 SPARE = 1.02
 """Of the reach: pairs are listed a little farther than they are asked for, and not again."""
 MOST_DISTANCES = 1 << 20
@@ -77,11 +75,9 @@ class JaxClosure(Closure):
     centres_near = True
     rest = 0.0
 
-    def __init__(
-        self, domain: Domain, mesh: Mesh, outputs: int = WIDTH, chunk: int = CHUNK
-    ) -> None:
+    def __init__(self, domain: Domain, mesh: Mesh, outputs: int = WIDTH) -> None:
         super().__init__(domain)
-        self._on, self._chunk = Placement(mesh, outputs), chunk
+        self._on = Placement(mesh, outputs)
         with precise():
             grid = self.grid = TileGrid.build(domain.metric, self.tiles, self._on)
             self.slot = np.flatnonzero(grid.members.ravel() >= 0)
@@ -163,7 +159,7 @@ class JaxClosure(Closure):
             self._lists.append((SPARE * reach, near))
         reach, near = self._lists[place]
         if many and near.table is None and len(near.first) <= MOST_DISTANCES:
-            near = near._replace(table=blocks.distances(near, self.grid.real, self._chunk))
+            near = near._replace(table=blocks.distances(near, self.grid.real))
             self._lists[place] = (reach, near)
         return near
 
@@ -234,7 +230,7 @@ class JaxClosure(Closure):
             near = given._near(reach)
             pairs = self._numbered(first, near, *floored.cover_mask(lifts, first, near, room))
             # A block that nothing rises from is not needed.
-            inside = np.asarray(floored.covered(lifts, pairs, room, self._chunk))
+            inside = np.asarray(floored.covered(lifts, pairs, room))
             c = self._blocks(inside, columns, floor)
             closure = self.over(BlockCut(columns, floor, c, reach))
             place = np.full(len(first.group), -1, dtype=np.int32)
@@ -289,11 +285,12 @@ class JaxClosure(Closure):
 
     # Closing and scaling.
 
-    def scaled(self, closed: Array, active: Any = None) -> tuple[Array, Array, Any]:
+    def scaled(self, closed: Array, active: Any = None) -> tuple[Array, Array]:
         """Rows scaled to sum to 1 over the floor, and their sums before."""
         total = np.float64(self.cut.floor.sum())
         with precise():
-            return *blocks.scale(self._mesh, closed, self.cut.blocks, total), None
+            scaled: tuple[Array, Array] = blocks.scale(self._mesh, closed, self.cut.blocks, total)
+            return scaled
 
     def close(
         self,
@@ -301,7 +298,6 @@ class JaxClosure(Closure):
         epsilon: float,
         active: Any = None,
         nats: float = np.inf,
-        sources: Any = None,
     ) -> Array:
         """`Closure.close` block by block; `active` (T, 64)."""
         with precise():
@@ -309,7 +305,6 @@ class JaxClosure(Closure):
             rows = self._every if active is None else active
             run = partial(
                 blocks.close, self._mesh, z, pairs, rows, np.float64(epsilon), np.float64(nats),
-                chunk=self._chunk,
             )  # fmt: skip
             if self.kernels != "xla" and pairs.near.table is not None:
                 try:
@@ -329,7 +324,7 @@ class JaxClosure(Closure):
             yield from self._lent_rounds(z, epsilon, nats, centred=False)
         active = None
         while True:
-            z, sums, _ = self.scaled(self.close(z, epsilon, active, nats))
+            z, sums = self.scaled(self.close(z, epsilon, active, nats))
             with precise():
                 active = sums > 1 + SETTLED
             yield z, sums
@@ -346,7 +341,7 @@ class JaxClosure(Closure):
         if self.cut.blocks.floors is None:
             yield from self._lent_rounds(z, epsilon, nats, centred=True, sums=sums)
         for side in itertools.cycle((self.lowered, self.close)):
-            z, sums, _ = self.scaled(side(z, epsilon, None, nats))
+            z, sums = self.scaled(side(z, epsilon, None, nats))
             yield z, sums
 
     def _lent_rounds(
@@ -365,8 +360,7 @@ class JaxClosure(Closure):
                 pairs = self._acting(z, epsilon, nats)
                 for inverse in (False, True)[: 1 + centred]:
                     new = blocks.lenders(
-                        self._mesh, z, pairs, active.any(axis=1), limits, chunk=self._chunk,
-                        inverse=inverse,
+                        self._mesh, z, pairs, active.any(axis=1), limits, inverse=inverse,
                     )  # fmt: skip
                     # The first ones several times at first: the number of them is compiled for.
                     known[inverse] = (new, *known.get(inverse, (new, new)))[: blocks.LENDERS]
@@ -430,9 +424,7 @@ class JaxClosure(Closure):
             near = self._near(reach)
             pairs = self._numbered(c, near, *blocks.pair_mask(c, near, "later"))
             limits = (np.float64(self._shrink), np.float64(best), np.bool_(far))
-            value, pair, rows = blocks.worst(
-                self._mesh, logs, under, pairs, limits, chunk=self._chunk
-            )
+            value, pair, rows = blocks.worst(self._mesh, logs, under, pairs, limits)
             if int(pair) >= 0:
                 best, p = float(value), int(pair) % len(near.first)
                 i, j = divmod(int(rows), TILE)
@@ -490,9 +482,7 @@ class JaxClosure(Closure):
             rank = np.zeros(len(first), dtype=np.int32)
             rank[within] = np.arange(len(within))
             lists = lists_of(first[within], np.arange(len(within)), self.tiles.count, -1)
-            units = blocks.gains(
-                self._mesh, z, pairs, rank, limits, size=ladder(len(within)), chunk=self._chunk
-            )
+            units = blocks.gains(self._mesh, z, pairs, rank, limits, size=ladder(len(within)))
             found = blocks.largest_of_rows(units, lists, most)
             units, column = (np.asarray(part) for part in found)
         mass = units / blocks.GAIN_UNITS
@@ -507,7 +497,7 @@ def lists_of(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Ar
     """What belongs to every owner, in order, padded to a common length."""
     counts = np.bincount(owner, minlength=owners)
     along = np.argsort(owner, kind="stable")
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = np.arange(len(owner)) - offsets(counts)[owner[along]]
     lists: Int32Array = np.full((owners, ladder(int(counts.max()))), fill, dtype=np.int32)
     lists[owner[along], place] = what[along]
     return lists

@@ -31,8 +31,8 @@ def cover_mask(lifts: Array, c: Blocks, near: Near, epsilon: Any) -> tuple[Array
     return mask, jnp.sum(mask)
 
 
-@partial(jax.jit, static_argnames="chunk")
-def covered(lifts: Array, pairs: Pairs, epsilon: Any, chunk: int) -> Array:
+@jax.jit
+def covered(lifts: Array, pairs: Pairs, epsilon: Any) -> Array:
     """(groups, T): the tiles of which some record is raised above the floor by a row of the first
     of a pair of blocks: one within its `lifts` nats."""
     number, near = pairs.blocks.number, pairs.near
@@ -44,7 +44,7 @@ def covered(lifts: Array, pairs: Pairs, epsilon: Any, chunk: int) -> Array:
         return mask.at[at // len(near.first), near.second[p]].max(raised)
 
     nothing = jnp.zeros((len(number) - 1, number.shape[1]), bool)
-    return fold(pairs.at, pairs.at < pairs.end, chunk, body, nothing)
+    return fold(pairs.at, pairs.at < pairs.end, body, nothing)
 
 
 @mapped((ROWS, (WHOLE, WHOLE)), TABLE)

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.cut import Cut, Rows, Worst
 from panda_mdp.compute.numba import njit
-from panda_mdp.compute.numba.distance import (
-    FINITE,
-    coordinates,
-    fill,
-    largest_gap,
-    largest_step,
-)
-from panda_mdp.space.tiles import TILE, Pairs
+from panda_mdp.compute.numba.distance import FINITE, fill, largest_gap, largest_step
+from panda_mdp.space.tiles import TILE
 
 
 @njit(cache=True, fastmath=FINITE)
@@ -45,8 +36,10 @@ def _scan(rows, places, starts, a, b, constant, best):
 
 
 @njit(cache=True, nogil=True)
-def _scan_runs(begin, end, rows, places, starts, runs, pairs, constant, found):
-    """Scan the runs begin <= r < end of pairs of parts, from runs[r] to runs[r + 1]."""
+def scan_runs(begin, end, rows, places, starts, runs, pairs, constant, found):
+    """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)), i in
+    the first part of a pair and j in the second, and the two, where it exceeds what `found` begins
+    with: of the runs begin <= r < end of pairs of parts, from runs[r] to runs[r + 1]."""
     _, _, high, low, shrink = rows
     first, second, between = pairs
     for r in range(begin, end):
@@ -62,27 +55,11 @@ def _scan_runs(begin, end, rows, places, starts, runs, pairs, constant, found):
             _scan(rows, places, starts, a, b, constant, best)
 
 
-def worst_pair(cut: Cut, rows: Rows, pairs: Pairs, constant: float, best: Worst) -> Worst:
-    """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)), i in
-    the first part of a pair and j in the second, and the two positions; `best` where none exceeds
-    it.
-
-    The distance of a pair of parts and `high` and `low` of the rows bound what it can attain, so
-    one that cannot exceed what was found already is passed over, and so is a pair of nodes. Pairs
-    are sorted by the first part, which threads share.
-    """
-    runs = np.append(np.flatnonzero(np.diff(pairs[0], prepend=-1)), len(pairs[0]))
-    found = np.full((len(runs), 3), best[0])
-    in_parts(_scan_runs, len(runs) - 1, rows, cut.places, cut.starts, runs, pairs, constant, found)
-    value, i, j = found[found[:, 0].argmax()].tolist()
-    if value > best[0]:
-        return value, int(cut.position[int(i)]), int(cut.position[int(j)])
-    return best
-
-
 @njit(cache=True, nogil=True)
-def _scan_floor(first, last, lifts, nodes, places, starts, between, constant, shrink, found):
-    """Scan the groups first <= g < last."""
+def scan_floor(first, last, lifts, nodes, places, starts, between, shrink, constant, found):
+    """max over nodes and records that are none of their group of (lift + constant) / (shrink d),
+    and the two positions: of the groups first <= g < last. A node with a negative lift is at the
+    floor."""
     groups, position, tile = nodes
     member = np.zeros(starts[-1], np.bool_)
     distance = np.empty(TILE)
@@ -101,18 +78,3 @@ def _scan_floor(first, last, lifts, nodes, places, starts, between, constant, sh
                     if not member[p] and reach > best * d * shrink:
                         best = np.inf if d == 0.0 else reach / (d * shrink)
                         found[g, 0], found[g, 1], found[g, 2] = best, position[i], p
-
-
-def worst_at_floor(
-    cut: Cut, lifts: FloatArray, constant: float, shrink: float, best: Worst
-) -> Worst:
-    """max over nodes and records that are none of their group of (lift + constant) / (shrink d),
-    and the two positions; `best` where none exceeds it. A node with a negative lift is at the
-    floor."""
-    tiles = cut.domain.tiles
-    found = np.full((len(cut.columns), 3), best[0])
-    nodes = (cut.groups, cut.position, cut.tile)
-    where = (coordinates(cut.domain.metric, tiles.order), tiles.starts, tiles.between)
-    in_parts(_scan_floor, len(found), lifts, nodes, *where, constant, shrink, found)
-    value, i, j = found[found[:, 0].argmax()].tolist()
-    return (value, int(i), int(j)) if value > best[0] else best

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.numba import njit
@@ -156,10 +155,10 @@ def largest_step(row, high, low):
     return most
 
 
-@njit(cache=True, parallel=True)
-def loss_pairs(places, records, first, second, power, out):
+@njit(cache=True, nogil=True)
+def loss_pairs(begin, end, places, records, first, second, power, out):
     """out[n] = loss of record first[n] and output second[n]."""
-    for n in prange(len(first)):
+    for n in range(begin, end):
         at = records + second[n]
         one = out[n : n + 1]
         fill(places, first[n], at, at + 1, one)
@@ -167,10 +166,10 @@ def loss_pairs(places, records, first, second, power, out):
             one[0] **= power
 
 
-@njit(cache=True, parallel=True)
-def loss_rows(places, first, records, power, out):
+@njit(cache=True, nogil=True)
+def loss_rows(begin, end, places, first, records, power, out):
     """out[n, y] = loss of record first + n and output y."""
-    for n in prange(len(out)):
+    for n in range(begin, end):
         fill(places, first + n, records, records + out.shape[1], out[n])
         if power != 1.0:
             out[n] **= power

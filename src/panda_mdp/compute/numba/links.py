@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.threads import in_parts
-
 WIDTH = 32
 """Outputs that a thread takes at a time."""
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _relax(begin, end, z, starts, others, factors):
+def relax(begin, end, z, starts, others, factors):
+    """z_i <- max(z_i, factor z_j) along the links of nodes until nothing changes, in place; rows
+    that were raised raise their neighbours, first come, first served. A link of factor 0 is none.
+    """
     nodes = len(starts) - 1
     waiting = np.arange(nodes)
     queued = np.ones(nodes, np.bool_)
@@ -49,10 +49,3 @@ def _relax(begin, end, z, starts, others, factors):
                     tail = head + count
                     waiting[tail if tail < nodes else tail - nodes] = other
                     count += 1
-
-
-def relax(z: FloatArray, starts: IntArray, others: IntArray, factors: FloatArray) -> None:
-    """z_i <- max(z_i, factor z_j) along the links of nodes until nothing changes, in place; rows
-    that were raised raise their neighbours, first come, first served. A link of factor 0 is none.
-    """
-    in_parts(_relax, -(-z.shape[1] // WIDTH), z, starts, others, factors)

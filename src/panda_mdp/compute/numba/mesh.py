@@ -13,9 +13,15 @@ the one on the plane where the two least are equal.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit, prange
+from pathlib import Path
 
+import numpy as np
+from numba import prange
+
+from panda_mdp.compute.numba import SHARED, njit, pdhg
+from panda_mdp.compute.numba.pdhg import move, price
+
+SOURCES = (*SHARED, Path(pdhg.__file__))
 F = np.float32
 ROOT = F(np.sqrt(0.5))
 CHUNK = 16
@@ -94,25 +100,24 @@ def _beyond(a, b, c, shape):
     return a - near_a, b - near_b, c - near_c
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
+@njit(sources=SOURCES, parallel=True, error_model="numpy")
 def run(
-    steps, done, now, anchor, mid, cost, scale, corners, start, slot, shape, weight, row_pull,
-    row_step, moved,
+    steps, done, now, anchor, mid, adjoint, nodes, edges, corners, start, slot, shape, weight,
+    row_pull, moved,
 ):  # fmt: skip
     """`steps` reflected Halpern iterations from an anchor; `done` were made before.
 
-    The point is updated in place: x, the table over `scale`, mu, the prices of the row sums, and u,
-    the multipliers of triangles, (T, 3, outputs). `corners` (T, 3) are rows, `start` and `slot` the
-    slots 3 t + corner by row. A triangle's copy is scale x over the largest of its three scales;
-    `mid` receives scale x ahead of the point. `moved` (3,) receives the squared, step-weighted
-    movement in the last iteration.
+    The point is updated in place, its rows as in compute/numba/pdhg.py with `edges` that are none;
+    u are the multipliers of triangles, (T, 3, outputs). `corners` (T, 3) are rows, `start` and
+    `slot` the slots 3 t + corner by row. A triangle's copy is scale x over the largest of its three
+    scales. `moved` (3,) receives the squared, step-weighted movement in the last iteration.
     """
-    x, mu, u = now
-    x0, mu0, u0 = anchor
-    records, outputs = x.shape
+    u, u0, scale = now.u, anchor.u, nodes.scale
+    records, outputs = mid.shape
     triangles = len(corners)
     chunks = (triangles + CHUNK - 1) // CHUNK
     move_x, move_mu, move_u = np.zeros(records), np.zeros(records), np.zeros(chunks)
+    totals = np.zeros(records, np.float32)
     largest = np.empty((triangles, outputs), np.float32)
     for t in prange(triangles):
         for y in range(outputs):
@@ -124,30 +129,14 @@ def run(
         pull = F(1) - keep
         measure = step == steps - 1
         for i in prange(records):
-            price = mu[i]
-            stiff = weight * F(start[i + 1] - start[i])
-            grad = np.empty(outputs, np.float32)
-            for y in range(outputs):
-                grad[y] = cost[i, y] - price
             for k in range(start[i], start[i + 1]):
                 t, corner = slot[k] // 3, slot[k] % 3
                 for y in range(outputs):
-                    grad[y] += u[t, corner, y] / largest[t, y]
-            total = F(0)
-            square = F(0)
-            for y in range(outputs):
-                pulled = stiff + row_pull * scale[i, y]
-                ahead = F(2) * max(F(0), x[i, y] - scale[i, y] * grad[y] / pulled) - x[i, y]
-                mid[i, y] = scale[i, y] * ahead
-                total += mid[i, y]
-                square += (ahead - x[i, y]) * (ahead - x[i, y]) * pulled
-                x[i, y] = keep * ahead + pull * x0[i, y]
-            short = F(1) - total
-            if measure:
-                move_x[i] = 0.25 * square
-                move_mu[i] = row_step[i] * short * short
-            raised = price + row_step[i] * short
-            mu[i] = keep * (F(2) * raised - price) + pull * mu0[i]
+                    adjoint[i, y] += scale[i, y] * (u[t, corner, y] / largest[t, y])
+            move_x[i] = move(
+                i, i + 1, now, anchor, mid, adjoint, totals, nodes, edges, row_pull, keep, measure
+            )
+            move_mu[i] = price(i, i + 1, now.mu, anchor.mu, totals, nodes, keep)
         for chunk in prange(chunks):
             square_u = 0.0
             for t in range(chunk * CHUNK, min(triangles, (chunk + 1) * CHUNK)):
@@ -155,9 +144,9 @@ def run(
                 for y in range(outputs):
                     part = weight / largest[t, y]
                     new = _beyond(
-                        u[t, 0, y] + part * mid[i, y],
-                        u[t, 1, y] + part * mid[j, y],
-                        u[t, 2, y] + part * mid[k, y],
+                        u[t, 0, y] + part * scale[i, y] * mid[i, y],
+                        u[t, 1, y] + part * scale[j, y] * mid[j, y],
+                        u[t, 2, y] + part * scale[k, y] * mid[k, y],
                         shape,
                     )
                     for corner in range(3):

@@ -32,8 +32,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import prange
 
-from panda_mdp.base.arrays import Float32Array, FloatArray, IntArray
-from panda_mdp.base.threads import in_parts
+from panda_mdp.base.arrays import Float32Array, IntArray
 from panda_mdp.compute.numba import njit
 
 F = np.float32
@@ -298,7 +297,14 @@ def _multiplier(own, other, growth, scale):
 
 
 @njit(cache=True, nogil=True)
-def _least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth, scale, least):
+def least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth, scale, least):
+    """min_y of the reduced costs of every record, rounding errors subtracted.
+
+    For any multipliers l >= 0 of the constraints z_i <= g z_j (g an upper bound on exp(eps d)),
+    h_iy = cost_iy + sum over edges (l_ij - g l_ji) and every feasible z has
+    sum cost z >= sum_i min_y h_iy, because rows sum to 1. `inverse` takes the multipliers u of
+    the scaled problem back to the unscaled one.
+    """
     outputs = cost.shape[1]
     h = np.empty(outputs)
     size = np.empty(outputs)
@@ -329,29 +335,6 @@ def _least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth
             if not value >= low:
                 low = value if value < low else -np.inf
         least[i] = low
-
-
-def least_reduced_costs(
-    cost: FloatArray,
-    u: Float32Array,
-    inverse: FloatArray | Float32Array,
-    ends: IntArray,
-    start: IntArray,
-    slot: IntArray,
-    growth: FloatArray,
-    scale: float,
-) -> FloatArray:
-    """min_y of the reduced costs of every record, rounding errors subtracted.
-
-    For any multipliers l >= 0 of the constraints z_i <= g z_j (g an upper bound on exp(eps d)),
-    h_iy = cost_iy + sum over edges (l_ij - g l_ji) and every feasible z has
-    sum cost z >= sum_i min_y h_iy, because rows sum to 1. `inverse` takes the multipliers u of
-    the scaled problem back to the unscaled one.
-    """
-    least = np.empty(len(cost))
-    tables = (cost, u, inverse, ends, start, slot, growth, scale)
-    in_parts(_least_reduced_costs, len(cost), *tables, least)
-    return least
 
 
 @njit(cache=True, error_model="numpy")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from panda_mdp.base.arrays import FloatArray
@@ -32,12 +33,12 @@ class Engine(ABC):
     """Whether looking for pairs costs little beside iterating: then the graph is extended at every
     check, and not only where the bound has slowed down."""
 
-    @abstractmethod
-    def closure(self, problem: Problem) -> Closure:
-        """What closes tables of the problem over all pairs."""
-
     def __init__(self, tiling: TilingTuning | None = None) -> None:
         self.tiling = TilingTuning() if tiling is None else tiling
+
+    def closure(self, problem: Problem) -> Closure:
+        """What closes tables of the problem over all pairs."""
+        return closure_of(problem.domain)
 
     def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
         """What iterates on the problem, from a table or a start of its own."""
@@ -49,13 +50,12 @@ class Engine(ABC):
             tiling = Tiling.whole(problem)
         if start is None and tiling.one:
             start = warm_start(problem, graph)
-        return self._solver(problem, graph, start, tiling)
+        return self._iterates(problem, graph, start, tiling=tiling, tuning=self.tiling)
 
+    @property
     @abstractmethod
-    def _solver(
-        self, problem: Problem, graph: Graph, start: FloatArray | None, tiling: Tiling
-    ) -> GraphSolver:
-        """What iterates on tiles of the problem on this machine."""
+    def _iterates(self) -> Callable[..., GraphSolver]:
+        """What iterates on tiles of a problem on this machine."""
 
     def note(self) -> str:
         """What will take its time before the first iteration; empty where nothing does."""
@@ -78,13 +78,6 @@ class CpuEngine(Engine):
 
     def __init__(self, tiling: TilingTuning | None = None) -> None:
         super().__init__(tiling)
-        try:
-            import numba  # noqa: F401
-        except ImportError as error:
-            raise MissingDependencyError(
-                "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
-            ) from error
-
         if threads_lost():
             raise MethodError(
                 "this process was forked from one whose compiled threads were running, and cannot "
@@ -97,15 +90,11 @@ class CpuEngine(Engine):
 
         return "" if on_disk(run) else "compiling once, about 10 s"
 
-    def closure(self, problem: Problem) -> Closure:
-        return closure_of(problem.domain)
-
-    def _solver(
-        self, problem: Problem, graph: Graph, start: FloatArray | None, tiling: Tiling
-    ) -> GraphSolver:
+    @property
+    def _iterates(self) -> Callable[..., GraphSolver]:
         from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 
-        return CpuSolver(problem, graph, start, tiling, self.tiling)
+        return CpuSolver
 
 
 class JaxEngine(Engine):
@@ -136,15 +125,14 @@ class JaxEngine(Engine):
 
         if problem.domain.metric.generating_pairs is not None:
             # Along edges the host closes in less time than tables take to travel.
-            return closure_of(problem.domain)
+            return super().closure(problem)
         return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
-    def _solver(
-        self, problem: Problem, graph: Graph, start: FloatArray | None, tiling: Tiling
-    ) -> GraphSolver:
+    @property
+    def _iterates(self) -> Callable[..., GraphSolver]:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
-        return JaxSolver(problem, graph, start, self.mesh, tiling, self.tiling)
+        return partial(JaxSolver, mesh=self.mesh)
 
     def note(self) -> str:
         from panda_mdp.compute.jax.device import compiled_before

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
 from panda_mdp.methods.optimal.finish import Candidate, HostFinish
 from panda_mdp.methods.optimal.graph import Graph
@@ -50,6 +51,8 @@ class Float32Halpern(Halpern):
     unit: float
     _row_sums: FloatArray
     """The scale's sums by record."""
+    _parts: tuple[IntArray, IntArray, IntArray]
+    """The row of every node, and the nodes of every row: offsets and nodes."""
 
     def _place(self, cost: FloatArray, scale: FloatArray, z: FloatArray) -> None:
         """Take over p c, the scale D and the table to start from."""
@@ -61,7 +64,17 @@ class Float32Halpern(Halpern):
         self._mu = np.zeros(len(self._row_sums), dtype=np.float32)
         self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
         self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
-        self._mid = np.empty_like(self._x)
+        self._mid, self._adjoint = np.empty_like(self._x), np.zeros_like(self._x)
+
+    def _nodes(self) -> Nodes:
+        """What the compiled loops read of nodes and rows, at the present weight."""
+        return Nodes(
+            self._cost,
+            self._scale,
+            *self._parts,
+            (self.weight * self.degree).astype(np.float32),
+            (self.weight * ROW_PULL / self._row_sums).astype(np.float32),
+        )
 
     def _anchor(self) -> None:
         # Entries that come to rest at 0 shrink a millionfold with every restart, and numbers too
@@ -98,14 +111,11 @@ class CpuSolver(GraphSolver, Float32Halpern):
 
     def _build(self, program: Program, z: FloatArray) -> None:
         self.program, self.tiling = program, program.tiling
-        self._part = np.argsort(program.row, kind="stable")
-        count = np.bincount(program.row, minlength=self.problem.size)
-        self._part_start = np.concatenate([[0], np.cumsum(count)])
+        self._parts = program.row, *incidence(program.row, self.problem.size)
         self._cost64, scale = program.costs, np.ascontiguousarray(root_scale(z))
         self._row_sums = np.bincount(program.row, scale.sum(axis=1)).astype(np.float64)
         self._place(self._cost64, scale, z)
         self._inverse = 1 / self._scale
-        self._adjoint = np.empty_like(self._x)
         self._rows_at_once = self.block or block_size(*z.shape)
         self.ends, self.length = np.empty((0, 2), dtype=np.int64), np.empty(0)
         self._join(self.graph)
@@ -164,17 +174,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
         self._heard = False
 
     def _iterate(self, steps: int, since: int) -> float:
-        moved = np.zeros(3)
-        weight = self.weight
-        nodes = Nodes(
-            self._cost,
-            self._scale,
-            self.program.row,
-            self._part_start,
-            self._part,
-            (weight * self.degree).astype(np.float32),
-            (weight * ROW_PULL / self._row_sums).astype(np.float32),
-        )
+        moved, weight = np.zeros(3), self.weight
         threads = numba.get_num_threads()
         numba.set_num_threads(1 if self._u.size <= SERIAL_MULTIPLIERS else threads)
         try:
@@ -187,7 +187,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
                 self._mid,
                 self._adjoint,
                 self._heard,
-                nodes,
+                self._nodes(),
                 self._edges,
                 np.float32(weight),
                 np.float32(weight * ROW_PULL),
@@ -213,20 +213,14 @@ class CpuSolver(GraphSolver, Float32Halpern):
         return tiling.sees[:, self.problem.domain.tiles.order], z, loss
 
     def least(self) -> FloatArray:
-        nodes = least_reduced_costs(
-            self._cost64,
-            self._u,
-            self._inverse,
-            self.ends,
-            *self.incident,
-            self.growth_above,
-            self.unit,
-        )
-        return self.program.least_of_records(nodes)
+        least, tables = np.empty(self.program.count), (self._cost64, self._u, self._inverse)
+        edges = (self.ends, *self.incident, self.growth_above)
+        in_parts(least_reduced_costs, len(least), *tables, *edges, self.unit, least)
+        return self.program.least_of_records(least)
 
     def _lent(self) -> Lent:
-        sides = (self._u[:, 0], self._u[:, 1])
-        return Lent(self.program, self.ends, self.growth_above, sides, self._inverse)
+        sides = (self._u[:, 0].copy(), self._u[:, 1].copy())
+        return Lent(self.program, self.ends, self.growth_above, sides, self._inverse, self.unit)
 
     def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
         program, count = self.program, self.program.count

@@ -7,7 +7,6 @@ graph, both ways, and beside it stand the bounds that need no multipliers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -56,8 +55,8 @@ def free_proof(problem: Problem) -> Proved:
     return Proved(problem, Multipliers.of(none, np.empty((0, problem.outputs_count))))
 
 
-def proved(bound: Stated, loss: float, gap: float, proofs: Iterable[Proved | None]) -> Bound:
-    """The bound of a table of this loss: the shortest of its best proofs that gives next to nothing
+def proved(bound: Stated, loss: float, gap: float, proof: Proved | None) -> Bound:
+    """The bound of a table of this loss: its proof, shortened where that gives next to nothing
     away.
 
     What is proved may fall short of `bound` by a hundredth of the gap that was asked for, and must
@@ -66,22 +65,17 @@ def proved(bound: Stated, loss: float, gap: float, proofs: Iterable[Proved | Non
     least = bound.value - WORTH * gap * abs(bound.value)
     if loss - bound.value <= gap * bound.value:
         least = max(least, loss / (1 + gap))
-    best = max((p for p in proofs if p is not None), key=lambda p: p.value, default=None)
-    if best is None:
-        return bound
-    return next((p for p in (best.shortened(), best) if p.value >= least), bound)
+    found = () if proof is None else (proof.shortened(), proof)
+    return next((p for p in found if p.value >= least), bound)
 
 
-def dual_bound(
-    problem: Problem, graph: Graph, multipliers: FloatArray, cost: FloatArray | None = None
-) -> float:
-    """A lower bound on the optimum of `problem` from multipliers, shape (2, E, m), all >= 0; on
-    that of another `cost` (K x m) than p c where one is given.
+def dual_bound(problem: Problem, graph: Graph, multipliers: FloatArray) -> float:
+    """A lower bound on the optimum of `problem` from multipliers, shape (2, E, m), all >= 0.
 
     `multipliers[0, e]` belongs to z_i <= g z_j of edge e = (i, j), `multipliers[1, e]` to
     z_j <= g z_i. Edges need not be all pairs: those left out have multipliers 0.
     """
-    return bound.dual_bound(problem, edge_multipliers(graph, multipliers), cost)
+    return bound.dual_bound(problem, edge_multipliers(graph, multipliers))
 
 
 def boxed_bound(

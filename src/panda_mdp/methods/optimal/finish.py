@@ -17,7 +17,7 @@ from panda_mdp.methods.certify import Standing
 from panda_mdp.privacy.quantise import quantise_floored
 from panda_mdp.privacy.repair import close_until_private
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table
+from panda_mdp.table.mechanism import Mechanism, audited_table
 
 FLOOR_COST = 1e-3
 """Of the loss: what the floor may cost. The higher it is, the less is stored."""
@@ -41,8 +41,8 @@ class Candidate:
 class SparseFinish:
     """Estimates, repairs and extends for one solver on tiles."""
 
-    audits_before = True
-    """Whether a table is audited before it is quantised too, and not only then."""
+    audits_before: tuple[bool, ...] = (True,)
+    """Whether a table is audited before it is quantised too, and not only then: until one holds."""
     iterations = 960
     """After which a table is certified on the way, and then whenever they have doubled."""
     markup = 0.1
@@ -76,28 +76,19 @@ class SparseFinish:
 
     def certify(self, table: Candidate, standing: Standing) -> Mechanism:
         """Close and scale until the audited rate is below epsilon, quantise and audit."""
-        answer = self._certified(table, self.audits_before, standing)
-        if not isinstance(answer, Mechanism) and not self.audits_before:
-            answer = self._certified(table, True, standing)
-        if not isinstance(answer, Mechanism):
-            raise PrivacyError(
-                f"optimal gave a table that is not private: {answer.audit.shortfall}"
-            )
-        return answer
-
-    def _certified(
-        self, table: Candidate, audits_before: bool, standing: Standing
-    ) -> Mechanism | NoGuarantee:
-        epsilon = self.problem.epsilon * (1 - SLACK)
-        done = close_until_private(table.closure, table.z, epsilon, audits=audits_before)
-        rows = self._quantised(done.closure, done.matrix)
-        facts = {
-            **done.facts,
-            "stored": rows.stored,
-            "stored_share": rows.stored / (rows.shape[0] * rows.shape[1]),
-        }
-        with standing.stage("audit"):
-            return audited_table(self.problem, rows, "optimal", details=facts, backend=self.backend)
+        problem, epsilon = self.problem, self.problem.epsilon * (1 - SLACK)
+        for audits in self.audits_before:
+            done = close_until_private(table.closure, table.z, epsilon, audits=audits)
+            rows = self._quantised(done.closure, done.matrix)
+            stored = rows.stored
+            facts = {**done.facts, "stored": stored, "stored_share": stored / problem.loss.size}
+            with standing.stage("audit"):
+                answer = audited_table(
+                    problem, rows, "optimal", details=facts, backend=self.backend
+                )
+            if isinstance(answer, Mechanism):
+                return answer
+        raise PrivacyError(f"optimal gave a table that is not private: {answer.audit.shortfall}")
 
     def _quantised(self, closure: Any, z: Any) -> FlooredRows:
         return quantise_floored(closure.cut.floor, *closure.rows(z))

@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.loss import MOST_STORED
+from panda_mdp.base.arrays import FloatArray, IntArray, offsets
 from panda_mdp.methods.optimal.dual import both_ways
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.program import Program, Tiling, TilingTuning
@@ -46,6 +45,8 @@ SMALLEST = 3e-3
 SCALE_ANEW = 40
 """Iterations after which the scale follows the table, and then whenever they have doubled: it is
 far nearer to the end by then than any first guess."""
+MOST_KEPT = 1 << 18
+"""Losses of a problem whose best multipliers are kept."""
 SUFFICIENT, NECESSARY, ARTIFICIAL = 0.2, 0.8, 0.36
 
 
@@ -126,6 +127,8 @@ class Lent(NamedTuple):
     """(E, width) each: of z_i <= g z_j and of z_j <= g z_i, scaled as the table is."""
     inverse: npt.NDArray[Any]
     """(nodes, width): one over that scale."""
+    unit: float
+    """Of the costs that they are for."""
 
 
 class GraphSolver(Halpern):
@@ -143,11 +146,14 @@ class GraphSolver(Halpern):
         super().__init__()
         self.problem, self.graph = problem, graph
         self.tuning = TilingTuning() if tuning is None else tuning
+        self._best, self._kept = -math.inf, None
         self._begin(Tiling.whole(problem) if tiling is None else tiling, start)
 
     tiling: Tiling
     unit: float
     """Of the costs that are iterated on."""
+    _kept: Lent | None
+    """The multipliers of the best bound."""
 
     @property
     @abstractmethod
@@ -191,6 +197,10 @@ class GraphSolver(Halpern):
         inside, tiling, tuning = self.least(), self.tiling, self.tuning
         outside = tiling.outside * (1 - 2 * UNIT_ROUNDOFF)
         bound = total_from_below(np.minimum(inside, outside))
+        if bound > self._best:
+            self._best = bound
+            # Later multipliers may prove less. Of large problems they are not kept.
+            self._kept = self._lent() if self.problem.loss.size <= MOST_KEPT else None
         # Where plain costs outside are the least, seeing more would raise the bound.
         limited = float(np.maximum(inside - outside, 0.0).sum())
         if limited > tuning.limited * abs(bound) and tiling.nats < tuning.most_nats:
@@ -199,19 +209,17 @@ class GraphSolver(Halpern):
 
     @abstractmethod
     def _lent(self) -> Lent:
-        """The current multipliers, on the host."""
+        """The current multipliers, on the host and to be kept."""
 
     def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
         """Go on from the multipliers of a solve at `epsilon`, where that is done."""
 
-    def proof(self) -> Proved | None:
-        """What `bound` rests on, in the form that a file holds, read off as its kernel does where
-        both sides have their sign; of outputs that a tile has twice the first. None of more losses
-        than are kept."""
-        if self.problem.loss.size > MOST_STORED:
-            return None
-        program, ends, above, sides, inverse = self._lent()
-        first = ~self.tiling.again[program.tile[ends[:, 0]]]
+    def proof(self) -> Proved:
+        """What the best `bound` rests on, or of large problems the present multipliers, in the form
+        that a file holds, read off as its kernel does where both sides have their sign; of outputs
+        that a tile has twice the first."""
+        program, ends, above, sides, inverse, unit = self._kept or self._lent()
+        first = ~program.tiling.again[program.tile[ends[:, 0]]]
         found = []
         for side in range(2):
             own, other = sides[side], sides[1 - side]
@@ -219,8 +227,8 @@ class GraphSolver(Halpern):
             near, far = ends[edge, side], ends[edge, 1 - side]
             up = own[edge, column].astype(np.float64) * inverse[near, column]
             down = other[edge, column].astype(np.float64) * inverse[far, column]
-            value = self.unit * np.minimum(up, -down / above[edge])
-            output = self.tiling.tiles[program.tile[near], column]
+            value = unit * np.minimum(up, -down / above[edge])
+            output = program.tiling.tiles[program.tile[near], column]
             sound = np.isfinite(value)
             found.append((edge[sound] + side * len(ends), output[sound], value[sound]))
         owner, outputs, values = map(np.concatenate, zip(*found, strict=True))
@@ -245,5 +253,4 @@ def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
     """CSR lists of edge slots (2 edge + side) by record: offsets and slots."""
     flat = ends.ravel()
     slot = np.argsort(flat, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(flat, minlength=records))])
-    return start.astype(np.int64), slot.astype(np.int64)
+    return offsets(np.bincount(flat, minlength=records)), slot

@@ -293,8 +293,8 @@ class JaxSolver(GraphSolver):
         # The others are padding.
         real = np.flatnonzero(ends[:, 0] < self.nodes.count)
         above, (own, other) = np.asarray(edges.above), map(host, self._point[2])
-        inverse = host(self._scale.inverse)
-        return Lent(self.nodes, ends[real], above[real], (own[real], other[real]), inverse)
+        sides, inverse = (own[real], other[real]), host(self._scale.inverse)
+        return Lent(self.nodes, ends[real], above[real], sides, inverse, self.unit)
 
     def least(self) -> FloatArray:
         with precise():
@@ -317,7 +317,7 @@ class DeviceFinish(SparseFinish):
     """In blocks on one accelerator; the table stays there until it is quantised."""
 
     # An audit costs about as much as the closure here: one, of the integers, as a rule.
-    audits_before = False
+    audits_before = (False, True)
     # Certifying a whole city takes as long as a thousand iterations.
     iterations = 3840
 

@@ -15,8 +15,8 @@ The bound is the multipliers' own (dual.py) over tables within the box b, which 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -31,7 +31,6 @@ from panda_mdp.compute.highs import (
     cost_scale,
     multipliers,
     privacy_rows,
-    require_numba,
     sum_rows,
 )
 from panda_mdp.compute.status import Stopped
@@ -43,18 +42,16 @@ from panda_mdp.methods.optimal.dual import (
     boxed_bound,
     centre_bound,
     centre_proof,
-    dual_bound,
     edge_multipliers,
     free_bound,
     free_proof,
 )
 from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
-from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import floor_row, normalise, release
+from panda_mdp.table.release import floor_row, normalise
 
 MOST_ROWS = 16_000
 """Inequalities of an LP that is taken as small: half a second on one core."""
@@ -74,100 +71,6 @@ def is_small(problem: Problem) -> bool:
     """Whether the LP over all pairs is small enough to be solved as it is."""
     size = problem.size
     return size <= MOST_RECORDS and size * (size - 1) * problem.outputs_count <= MOST_ROWS
-
-
-class SmallLp(TableSolver):
-    """Passes of the LP in range, each with U lowered to what the best table attains."""
-
-    backend = "lp"
-    tuning = Tuning(negligible=0.0)
-    tightening = 2e-6
-    _passes = 0
-    _table: FloatArray | None = None
-    _multipliers: FloatArray | None = None
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.proofs: list[Proved] = []
-
-    def begin(self, standing: Standing) -> None:
-        problem = self.problem
-        self._free = free_bound(problem)
-        self._graph = all_pairs(problem.domain, problem.epsilon, LARGEST_EXPONENT)
-        self.edges = self._graph.count
-        centres = [centre_bound(problem, x) for x in range(problem.size)]
-        standing.raise_bound(max(self._free, *centres))
-        self.proofs = [free_proof(problem), centre_proof(problem, int(np.argmax(centres)))]
-        with standing.stage("audit"):
-            standing.offer(release(problem, one_row(problem), method=self.method))
-
-    def advance(self, target: int, standing: Standing) -> None:
-        """One pass at the present U; the target is its own."""
-        problem, left = self.problem, standing.left()
-        self._before = standing.value - standing.bound
-        self._passes += 1
-        room, excess, self._most = entry_bounds(problem, standing.value, self._free)
-        self._table = self._multipliers = None
-        if left is None or left > 0:
-            self._solve(excess / room, room, standing)
-        if self._table is None:
-            self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.PRECISION_REACHED
-
-    def _solve(self, cost: FloatArray, room: float, standing: Standing) -> None:
-        """The LP in w = z / b, rows divided by the mean of their two coefficients."""
-        most, exponent = self._most, self.problem.epsilon * self._graph.length
-        size, outputs = most.shape
-        rows, lower, upper, factors = boxed_rows(self._graph.ends, exponent, most)
-        attempts: list[tuple[Algorithm, bool]] = [
-            ("simplex", True),
-            ("ipm", True),
-            ("simplex", False),
-        ]
-        if len(factors) > SIMPLEX_ROWS:
-            attempts[:2] = attempts[1::-1]
-        for algorithm, presolve in attempts:
-            answer = Lp(
-                (cost * most).ravel(),
-                rows,
-                lower,
-                upper,
-                algorithm=algorithm,
-                presolve=presolve,
-                tolerance=TOLERANCE,
-            ).solve(standing.left())
-            self.iterations += answer.iterations
-            if answer.primal is not None and answer.prices is not None:
-                table = np.maximum(answer.primal.reshape(most.shape), 0.0) * most
-                # What HiGHS has when time is over may be nothing at all.
-                self._table = table if table.any(axis=1).all() else None
-                prices = room * answer.prices[size:] * factors
-                self._multipliers = multipliers(prices, exponent, outputs)
-                return
-
-    def bound(self) -> float:
-        if self._multipliers is None:
-            return -np.inf
-        self.proofs.append(Proved(self.problem, edge_multipliers(self._graph, self._multipliers)))
-        return boxed_bound(self.problem, self._graph, self._multipliers, self._most * INFLATED)
-
-    def other_proofs(self) -> list[Proved]:
-        return self.proofs
-
-    def candidate(self) -> FloatArray | None:
-        return self._table
-
-    def floor(self, candidate: FloatArray) -> FloatArray:
-        return floor_row(self.problem, normalise(candidate))
-
-    def extend(self, candidate: FloatArray, standing: Standing) -> None:
-        stalled = self._passes > 1 and standing.value - standing.bound > 0.9 * self._before
-        if stalled or self._passes >= PASSES:
-            self.ended = Stopped.PRECISION_REACHED
-
-    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
-        with contextlib.suppress(PrivacyError):
-            yield loss_exponential(self.problem)
-        yield remap(standing.certified)
 
 
 def entry_bounds(
@@ -255,7 +158,6 @@ def solve_lp(
     if algorithm not in ALGORITHMS:
         raise MethodError(f"algorithm is {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}")
     check_number(tolerance, "tolerance", "positive, or None for HiGHS's own")
-    require_numba("the exact repair of HiGHS's table")
     budget = Budget(gap=None, time_limit=time_limit)
     return certify(HighsLp(problem, pairs, algorithm, tolerance), budget).mechanism()
 
@@ -265,8 +167,8 @@ class OneLp(TableSolver):
 
     backend = "highs"
     pairs: Pairs = "graph"
-    attempts: tuple[tuple[Algorithm, float | None], ...] = (("ipm", None),)
-    """Algorithms and tolerances, each where the ones before failed."""
+    attempts: tuple[tuple[Any, ...], ...] = (("ipm", None),)
+    """Algorithms, tolerances and whether HiGHS presolves, each where the ones before failed."""
     solver: type[Lp] = Lp
     answer: Answer | None = None
 
@@ -293,13 +195,13 @@ class OneLp(TableSolver):
         """All that HiGHS does; the target is its own."""
         with standing.stage("build"):
             parts = self.parts()
-        for algorithm, tolerance in self.attempts:
+        for attempt in self.attempts:
             left, self.ended = standing.left(), Stopped.TIME_LIMIT
             if left is not None and left <= 0:
                 return
-            lp = self.solver(*parts, algorithm=algorithm, tolerance=tolerance)
-            self.answer, self.ended = lp.attempt(left)
-            self.iterations, self.status = self.answer.iterations, self.answer.status
+            self.answer, self.ended = self.solver(*parts, *attempt).attempt(left)
+            self.iterations += self.answer.iterations
+            self.status = self.answer.status
             if self.ended is not Stopped.FAILED:
                 return
 
@@ -342,19 +244,98 @@ class HighsLp(OneLp):
             )
         super().begin(standing)
 
-    def bound(self) -> float:
+    def bound(self) -> float | Proved:
         if self.answer is None or self.answer.prices is None:
             return -np.inf
         problem = self.problem
         prices = self.answer.prices[problem.size :] * self.scale
-        self._prices = multipliers(prices, self.exponent, problem.outputs_count)
-        return dual_bound(problem, self.graph, self._prices)
+        found = multipliers(prices, self.exponent, problem.outputs_count)
+        return Proved(problem, edge_multipliers(self.graph, found))
 
-    def proof(self) -> Proved | None:
-        return Proved(self.problem, edge_multipliers(self.graph, self._prices))
-
-    def other_proofs(self) -> Sequence[Proved]:
-        return (free_proof(self.problem),)
+    def proof(self) -> Proved:
+        return free_proof(self.problem)
 
     def facts(self) -> Facts:
         return {**super().facts(), "pairs": self.pairs}
+
+
+class SmallLp(OneLp):
+    """Passes of the LP in range, each with U lowered to what the best table attains."""
+
+    backend = "lp"
+    tuning = Tuning(negligible=0.0)
+    tightening = 2e-6
+    _passes = 0
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.proofs: list[Proved] = []
+
+    def begin(self, standing: Standing) -> None:
+        problem = self.problem
+        self._free = free_bound(problem)
+        self.graph = all_pairs(problem.domain, problem.epsilon, LARGEST_EXPONENT)
+        self.edges, self.exponent = self.graph.count, problem.epsilon * self.graph.length
+        centres = [centre_bound(problem, x) for x in range(problem.size)]
+        standing.raise_bound(max(self._free, *centres))
+        self.proofs = [free_proof(problem), centre_proof(problem, int(np.argmax(centres)))]
+        with standing.stage("audit"):
+            standing.offer(self.last_resort(standing))
+
+    def advance(self, target: int, standing: Standing) -> None:
+        """One pass at the present U; the target is its own."""
+        self._before, self.answer = standing.value - standing.bound, None
+        self._passes += 1
+        self.scale, self._excess, self._most = entry_bounds(
+            self.problem, standing.value, self._free
+        )
+        super().advance(target, standing)
+        if self.ended is not Stopped.INTERRUPTED:
+            without = Stopped.TIME_LIMIT if standing.late() else Stopped.PRECISION_REACHED
+            self.ended = without if self.candidate() is None else None
+
+    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+        """The LP in w = z / b, rows divided by the mean of their two coefficients."""
+        ends, exponent, most = self.graph.ends, self.exponent, self._most
+        rows, lower, upper, self._factors = boxed_rows(ends, exponent, most)
+        few = len(self._factors) <= SIMPLEX_ROWS
+        order: tuple[Algorithm, ...] = ("simplex", "ipm") if few else ("ipm", "simplex")
+        tried = ((algorithm, TOLERANCE) for algorithm in order)
+        self.attempts = (*tried, ("simplex", TOLERANCE, False))
+        return (self._excess / self.scale * most).ravel(), rows, lower, upper
+
+    def table(self, values: FloatArray) -> FloatArray:
+        return np.maximum(super().table(values), 0.0) * self._most
+
+    def bound(self) -> float:
+        if self.answer is None or self.answer.prices is None:
+            return -np.inf
+        problem = self.problem
+        prices = self.scale * self.answer.prices[problem.size :] * self._factors
+        found = multipliers(prices, self.exponent, problem.outputs_count)
+        self.proofs.append(Proved(problem, edge_multipliers(self.graph, found)))
+        return boxed_bound(problem, self.graph, found, self._most * INFLATED)
+
+    def proof(self) -> Proved:
+        return max(self.proofs, key=lambda proof: proof.value)
+
+    def candidate(self) -> FloatArray | None:
+        table = super().candidate()
+        # What HiGHS has when time is over may be nothing at all.
+        return table if table is not None and table.any(axis=1).all() else None
+
+    def floor(self, candidate: FloatArray) -> FloatArray:
+        return floor_row(self.problem, normalise(candidate))
+
+    def extend(self, candidate: FloatArray, standing: Standing) -> None:
+        stalled = self._passes > 1 and standing.value - standing.bound > 0.9 * self._before
+        if stalled or self._passes >= PASSES:
+            self.ended = Stopped.PRECISION_REACHED
+
+    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
+        with contextlib.suppress(PrivacyError):
+            yield loss_exponential(self.problem)
+        yield remap(standing.certified)
+
+    def facts(self) -> Facts:
+        return {}

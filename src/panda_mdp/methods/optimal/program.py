@@ -24,7 +24,14 @@ from functools import cached_property
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from panda_mdp.base.arrays import (
+    BoolArray,
+    Float32Array,
+    FloatArray,
+    IntArray,
+    offsets,
+    owners,
+)
 from panda_mdp.loss import seen_by_groups
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.problem import Problem
@@ -209,11 +216,12 @@ class Program:
         if self.tiling.one:
             return Graph(rows, length)
         count = np.bincount(rows[:, 0], minlength=self.problem.size)
-        begin = np.cumsum(count) - count
+        begin = offsets(count)
         # Every node asks, for each edge of its record, whether its tile sees the other end.
         own = count[self.row]
-        node = np.repeat(np.arange(self.count), own)
-        edge = np.arange(len(node)) - np.repeat(np.cumsum(own) - own, own) + begin[self.row[node]]
+        first = offsets(own)
+        node = owners(first)
+        edge = np.arange(len(node)) + (begin[self.row] - first[:-1])[node]
         second = self.problem.domain.tiles.order[rows[:, 1]]
         other = self.node[self.tile[node], second[edge]]
         inside = other >= 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.status import Stopped
 from panda_mdp.loss import MOST_STORED
 from panda_mdp.methods.adjust import remap
-from panda_mdp.methods.certify import Solver, Standing, TableSolver, Tuning
+from panda_mdp.methods.certify import Solver, Standing, TableSolver
 from panda_mdp.methods.optimal.backends import Engine, Machine, choose
 from panda_mdp.methods.optimal.dual import (
     centre_bound,
@@ -48,7 +48,6 @@ class FirstOrder(TableSolver):
         engine: Engine,
         initial: FloatArray | None = None,
         graph: Graph | None = None,
-        tuning: Tuning | None = None,
         proof: Proved | None = None,
     ) -> None:
         self.problem, self.engine, self.initial = problem, engine, initial
@@ -58,7 +57,6 @@ class FirstOrder(TableSolver):
         self.known_epsilon = problem.epsilon if proof is None else proof.problem.epsilon
         self.graph = graph
         """To begin with; None for the one of near pairs."""
-        self.tuning = Tuning() if tuning is None else tuning
         if self.known is not None:
             self.tuning = replace(self.tuning, first_check=self.tuning.step)
         self.backend, self.audit = engine.name, engine.audit
@@ -133,14 +131,13 @@ class FirstOrder(TableSolver):
         return bound
 
     def proof(self) -> Proved | None:
-        proof: Proved | None = self.iterates.proof()
-        return proof
-
-    def other_proofs(self) -> Sequence[Proved]:
-        problem = self.problem
-        if self._risen or problem.loss.size > MOST_STORED:
-            return ()
-        return free_proof(problem), centre_proof(problem, middle(problem))
+        problem, found = self.problem, self.iterates
+        if problem.loss.size > MOST_STORED:
+            return None
+        if self._risen:
+            return found.proof()
+        opening = free_proof(problem), centre_proof(problem, middle(problem))
+        return max(opening, key=lambda proof: proof.value)
 
     def candidate(self) -> Any:
         if self.sparse:

@@ -202,23 +202,20 @@ def open_with_stars(
         with standing.stage("stars"):
             made, prices = factored(problem, device)
             if prices is not None:
-                proof = Proved(problem, Prices(prices))
-                standing.raise_bound(proof.value, proof=proof)
+                standing.raise_bound(Proved(problem, Prices(prices)))
             if made is not None:
                 standing.offer(made)
         return None
     with standing.stage("stars"):
         stars = Stars(problem)
-        proof = Proved(problem, Prices(stars.prices))
-        standing.raise_bound(proof.value, proof=proof)
+        standing.raise_bound(Proved(problem, Prices(stars.prices)))
         standing.offer_start(stars.released)
     if problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
         return None
     with standing.stage("columns"):
         start = star_prices(problem, stars.prices)
         columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
-        proof = columns.proof()
-        standing.raise_bound(proof.value, proof=proof)
+        standing.raise_bound(columns.proof())
     gaps, ends = [math.inf], False
     while standing.missing(standing.value) > 0 and not ends:
         with standing.stage("columns"), contextlib.suppress(scipy.linalg.LinAlgError):
@@ -228,8 +225,7 @@ def open_with_stars(
         ends = idle or standing.late() or len(gaps) > MOST_ROUNDS
         if ends or len(gaps) % PATIENCE == 4 or gaps[-1] <= (standing.budget.gap or 0.0):
             with standing.stage("columns"):
-                proof = columns.proof()
-                standing.raise_bound(proof.value, proof=proof)
+                standing.raise_bound(columns.proof())
             with contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
                 standing.offer_start(lambda: stars.near(columns.table()))
             standing.report()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.highs import require_numba
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Report, Standing, certify
 from panda_mdp.methods.optimal.backends import Machine, choose
@@ -205,7 +204,6 @@ def first_table(
 ) -> tuple[Mechanism, TradeOff | None]:
     """The table of least loss in half of the time, and what iterated on it where that was on the
     CPU's cores."""
-    require_numba("what follows the first table, on the CPU's cores whatever made that,")
     if not isinstance(first, Problem):
         return first, None
     from panda_mdp.methods.second.first_order import TradeOffEngine
