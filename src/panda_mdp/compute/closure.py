@@ -214,19 +214,17 @@ class Closure:
             return self._close_small(z, epsilon, active, nats)
         from panda_mdp.compute.numba.closure import close
 
-        cut = self._cut_for(z)
-        blocks, first, span = cut.blocks, cut.leading, nats
+        cut, span = self._cut_for(z), nats
         rows = np.ones(len(z), dtype=np.bool_) if active is None else active[cut.position]
-        top = np.maximum.reduceat(z, blocks.begin[:-1], axis=0)
-        high = np.maximum.reduceat(top, blocks.blocks[:-1], axis=0)
+        high = np.maximum.reduceat(z, cut.starts[:-1], axis=0)
         if np.isinf(nats):
             # No log ratio within an output is larger.
-            low = np.minimum.reduceat(z, cut.starts[first], axis=0)
-            span = float(np.log((np.maximum.reduceat(high, first, axis=0) / low).max()))
+            low = np.minimum.reduceat(z, cut.starts[cut.leading], axis=0)
+            span = float(np.log((np.maximum.reduceat(high, cut.leading, axis=0) / low).max()))
         near = self._near_parts(cut, max(span, 0.0) / epsilon)
         out = z.copy()
-        shared = (z, out, rows, epsilon, nats, high, top, blocks, near)
-        in_parts(close, len(blocks.turns), *shared)
+        shared = (z, out, rows, epsilon, nats, high, cut.starts, cut.places, cut.turns, near)
+        in_parts(close, len(cut.turns), *shared)
         return out
 
     def _small(self, z: FloatArray) -> bool:
@@ -367,7 +365,7 @@ class Closure:
         named = most if cut.dense else PER_NODE
         partner, gain = np.full((len(z), named), -1), np.zeros((len(z), named))
         high, low = (f.reduceat(z, cut.starts[:-1], axis=0) for f in (np.maximum, np.minimum))
-        pairs = (cut.blocks, self._near_parts(cut, nats / epsilon))
+        pairs = (cut.starts, cut.places, self._near_parts(cut, nats / epsilon))
         shared = (z.astype(np.float32), epsilon, nats, high, 1 / low, *pairs, each, partner, gain)
         in_parts(miss, len(high), *shared)
         node, k = np.nonzero(partner >= 0)

@@ -23,30 +23,9 @@ from panda_mdp.space.tiles import Pairs, TilePairs, joined
 if TYPE_CHECKING:
     from panda_mdp.compute.numba.distance import Coordinates
 
-BLOCK = 8
-"""Nodes of a part that loops compare with a row at once before each of them is."""
 TURNS = 16
 Worst = tuple[float, int, int]
 """A rate and the two positions, or records, that attain it."""
-
-
-class Blocks(NamedTuple):
-    """The parts cut further, as the compiled closure takes them."""
-
-    starts: IntArray
-    """Where the nodes of every part begin."""
-    blocks: IntArray
-    """Where the blocks of every part begin."""
-    begin: IntArray
-    """Where the nodes of every block begin, and where the last ends."""
-    places: Coordinates
-    """Of the nodes, and behind them of a node in the middle of every block."""
-    radius: FloatArray
-    """How far from that one the nodes of a block are, at most."""
-    slack: float
-    """What the triangle inequality may lose to rounding."""
-    turns: IntArray
-    """The parts so that each thread's share of them is spread over the domain."""
 
 
 class Links(NamedTuple):
@@ -207,25 +186,6 @@ class Cut:
         return coordinates(self.domain.metric, self.record)
 
     @cached_property
-    def blocks(self) -> Blocks:
-        """The parts cut into blocks of a few nodes."""
-        from panda_mdp.compute.numba.distance import coordinates
-
-        record, metric = self.record, self.domain.metric
-        sizes = np.diff(self.starts)
-        blocks = offsets(-(-sizes // BLOCK))
-        home = owners(blocks)
-        begin = self.starts[home] + BLOCK * (np.arange(blocks[-1]) - blocks[home])
-        begin = np.append(begin, len(record))
-        size = np.diff(begin)
-        centres = record[begin[:-1] + size // 2]
-        away = metric.pairs(np.repeat(centres, size), record)
-        return Blocks(
-            self.starts,
-            blocks,
-            begin,
-            coordinates(metric, np.concatenate([record, centres])),
-            np.maximum.reduceat(away, begin[:-1]),
-            metric.triangle_slack,
-            np.argsort(np.arange(len(sizes)) % TURNS, kind="stable"),
-        )
+    def turns(self) -> IntArray:
+        """The parts so that each thread's share of them is spread over the domain."""
+        return np.argsort(np.arange(len(self.starts) - 1) % TURNS, kind="stable")

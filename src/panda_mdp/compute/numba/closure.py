@@ -10,7 +10,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.cut import BLOCK, Cut
+from panda_mdp.compute.cut import Cut
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import fill
 from panda_mdp.space.tiles import TILE
@@ -39,19 +39,16 @@ def _lacks(source, row, factor):
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def close(first_turn, last_turn, z, out, active, epsilon, nats, high, top, cut, near):
+def close(first_turn, last_turn, z, out, active, epsilon, nats, high, starts, places, turns, near):
     """out_iy = max over the nodes j of i's group with epsilon d(i, j) < nats of z_jy
     exp(-epsilon d(i, j)), for the active nodes i; the rows of the others are left as they are, and
     `out` is given as z.
 
-    `top` bounds z for `BLOCK` nodes at a time, `high` for whole parts: what a row lacks of that
-    bounds how far away they can raise it.
+    `high` bounds z in every part: what a row lacks of it bounds how far away that can raise it.
     """
-    nodes, outputs = z.shape
-    starts, blocks, begins, places, radius, slack, turns = cut
     nearby, others, between = near
-    distance = np.empty(BLOCK)
-    away = np.empty(TILE // BLOCK)
+    outputs = z.shape[1]
+    distance = np.empty(TILE)
     inverse = np.empty((TILE, outputs))
     for turn in range(first_turn, last_turn):
         a = turns[turn]
@@ -73,41 +70,33 @@ def close(first_turn, last_turn, z, out, active, epsilon, nats, high, top, cut, 
         for pair in range(nearby[a], nearby[a + 1]):
             b = others[pair]
             distant = epsilon * between[pair]
-            if distant >= nats or _ratio(high[b], low) <= np.exp(distant):
+            nearest = np.exp(-distant)
+            if distant >= nats or _ratio(high[b], low) * nearest <= 1.0:
                 continue
             for i in range(begin, starts[a + 1]):
-                if not active[i]:
+                row = out[i]
+                if not active[i] or not _lacks(high[b], row, nearest):
                     continue
                 reach = min(nats, np.log(_ratio(high[b], inverse[i - begin])))
-                if reach <= distant:
-                    continue
-                row = out[i]
-                fill(places, i, nodes + blocks[b], nodes + blocks[b + 1], away)
-                for block in range(blocks[b], blocks[b + 1]):
-                    to_centre = away[block - blocks[b]]
-                    nearest = to_centre - radius[block] - slack * (to_centre + radius[block])
-                    exponent = epsilon * max(0.0, nearest)
-                    if exponent >= reach or not _lacks(top[block], row, np.exp(-exponent)):
+                fill(places, i, starts[b], starts[b + 1], distance)
+                for j in range(starts[b], starts[b + 1]):
+                    exponent = epsilon * distance[j - starts[b]]
+                    if exponent >= reach or j == i:
                         continue
-                    left = begins[block]
-                    fill(places, i, left, begins[block + 1], distance)
-                    for j in range(left, begins[block + 1]):
-                        exponent = epsilon * distance[j - left]
-                        if exponent >= reach or j == i:
-                            continue
-                        factor = np.exp(-exponent)
-                        source = z[j]
-                        for y in range(outputs):
-                            row[y] = max(row[y], factor * source[y])
+                    factor = np.exp(-exponent)
+                    source = z[j]
+                    for y in range(outputs):
+                        row[y] = max(row[y], factor * source[y])
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def miss(begin, end, z, epsilon, nats, high, inverse, cut, near, least_gain, partner, gain):
+def miss(
+    begin, end, z, epsilon, nats, high, inverse, starts, places, near, least_gain, partner, gain
+):
     """For every node the partners, (nodes, most), whose constraint it misses by the most mass, of
     pairs within `nats`, where that exceeds `least_gain`; and the mass."""
     outputs = z.shape[1]
     most = partner.shape[1]
-    starts, places = cut.starts, cut.places
     distance = np.empty(TILE)
     for a in range(begin, end):
         for pair in range(near.starts[a], near.starts[a + 1]):
