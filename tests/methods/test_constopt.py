@@ -147,9 +147,9 @@ def test_what_highs_calls_infeasible_is_tried_again():
     problem, tolerances = town(), []
 
     class Doubting(Lp):
-        def __init__(self, *arguments, tolerance=None, **options):
-            tolerances.append(tolerance)
-            super().__init__(*arguments, tolerance=tolerance, **options)
+        def __init__(self, *arguments):
+            tolerances.append(arguments[5])
+            super().__init__(*arguments)
 
         def solve(self, time_limit=None):
             answer = super().solve(time_limit)
