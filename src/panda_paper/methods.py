@@ -43,8 +43,6 @@ Run = Callable[[Draw], Outcome]
 """How a method of the tables is run on a draw."""
 BALL_SHARE = 0.4
 """Share of epsilon that the centre of a ball may tell: 2 of 5 /km."""
-BALL_MISSED = 0.2
-"""Share of delta that a ball may miss its record with."""
 AUDITED_SETS = {500: 50, 1000: 24, 2000: 12}
 """Sets that are audited over all pairs, by the largest K; fewer for larger domains."""
 FEWEST_AUDITED = 4
@@ -175,24 +173,18 @@ def published_values(run: PublishedRun) -> Facts:
 
 
 def ball(draw: Draw) -> Outcome:
-    """Ball anchors at (epsilon, delta): the centre tells 40 % of epsilon, the table the rest.
-
-    A ball misses its record with at most a fifth of delta, since a miss costs kilometres.
-    """
-    problem, delta = draw.problem, draw.delta
-    selection = BallAnchors(BALL_SHARE * problem.epsilon, BALL_MISSED * delta)
+    """Ball anchors at epsilon, without a delta: the centre tells 40 % of epsilon."""
+    problem, selection = draw.problem, BallAnchors(BALL_SHARE * draw.problem.epsilon)
     options = PandaOptions(gap=GAP, time_limit=draw.limit)
-    result = panda(problem, draw.users, selection, delta, options, seed=draw.seed)
-    table = result.table.mechanism
-    violation = result.scheme.account.violation
-    audited = result.scheme.selection_epsilon + table.audit.epsilon
+    result = panda(problem, draw.users, selection, options=options, seed=draw.seed)
+    audited, violation = result.scheme.audited_epsilon, result.scheme.account.violation
     values = {
         "loss_m": METRES * result.scheme.expected_loss,
         "claimed_epsilon": problem.epsilon,
-        "delta": delta,
+        "delta": draw.delta,
         "audited_epsilon": audited,
         "audited_delta": violation,
-        "holds": bool(audited <= problem.epsilon and violation <= delta),
+        "holds": bool(audited <= problem.epsilon and violation == 0),
         "anchors": len(result.anchors),
         "variables": problem.size * problem.outputs_count,
         "download": result.scheme.expected_anchors / problem.size,
