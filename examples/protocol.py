@@ -180,7 +180,7 @@ def main(out: Path = Path("out/examples"), users: int = 50, records: int = 60) -
     domain = city.domain(records=records, seed=4)
     rng = np.random.default_rng(0)
     # Half of the people are near one place; the operator is to find that out, and no more.
-    crowd = domain.within(int(rng.integers(domain.size)), 1.5)
+    crowd = np.flatnonzero(domain.distances(int(rng.integers(domain.size)))[0] <= 1.5)
     at = np.where(
         rng.random(users) < 0.5, rng.choice(crowd, users), rng.integers(0, records, users)
     )

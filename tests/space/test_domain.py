@@ -246,7 +246,7 @@ def test_record_errors_do_not_name_the_record(record):
         check_record(record, 5)
     says_nothing_of(caught.value, "987654")
     with pytest.raises(DomainError) as caught:
-        random_domain("euclidean", 5).within(record, 1.0)
+        random_domain("euclidean", 5).distance(record, 1)
     says_nothing_of(caught.value, "987654")
 
 
@@ -329,12 +329,6 @@ def test_searches_match_brute_force(domain, data):
 
     radius = data.draw(st.sampled_from([0.0, *np.unique(apart).tolist(), float("inf")]))
     slack = 1e-13 * radius if np.isfinite(radius) else 0.0
-    for x in range(size):
-        found = domain.within(x, radius)
-        assert x in found
-        assert (np.diff(found) > 0).all()
-        assert set(np.flatnonzero(apart[x] <= radius - slack)) <= set(found)
-        assert set(found) <= set(np.flatnonzero(apart[x] <= radius + slack))
     pairs = {}
     for first, second, length in domain.pairs_within(radius):
         for i, j, d in zip(first.tolist(), second.tolist(), length.tolist(), strict=True):
@@ -388,8 +382,6 @@ def test_neighbours_need_a_possible_count(count):
 def test_radius_is_checked(radius):
     domain = random_domain("euclidean", 5)
     with pytest.raises(DomainError, match="radius is"):
-        domain.within(0, radius)
-    with pytest.raises(DomainError, match="radius is"):
         list(domain.pairs_within(radius))
 
 
@@ -413,7 +405,6 @@ domain = pm.Domain.from_points(51.3 + 0.4 * rng.random(size), -0.5 + 0.8 * rng.r
 near, _ = domain.neighbours(8)
 assert near.shape == (size, 8)
 assert domain.diameter > 60
-assert len(domain.within(0, 1.0)) > 1
 pairs = sum(len(first) for first, _, _ in domain.pairs_within(0.1))
 assert pairs > size / 2
 for _, _, length in domain.pairs_within(1e9):

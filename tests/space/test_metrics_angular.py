@@ -60,8 +60,9 @@ def test_neighbours_and_radii_are_those_of_brute_force(domain: Domain) -> None:
     near, apart = domain.neighbours(5)
     np.testing.assert_allclose(apart, np.sort(block, axis=1)[:, :5], rtol=1e-12)
     assert (near[:, 0] == block.argmin(axis=1)).all()
-    inside = np.flatnonzero(block[4] <= 1.3)
-    assert domain.within(4, 1.3).tolist() == sorted([4, *inside.tolist()])
+    pairs = np.concatenate([np.stack(part[:2], axis=1) for part in domain.pairs_within(1.3)])
+    inside = np.argwhere(np.triu(block, 1) * (block <= 1.3))
+    assert np.array_equal(np.unique(pairs, axis=0), inside)
 
 
 def test_methods_and_files(domain: Domain, tmp_path: Path) -> None:

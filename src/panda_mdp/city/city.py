@@ -222,7 +222,7 @@ class City(RebuiltOnCopy):
             street_costs(self, by),
             records=nodes,
             places=(self.lat[nodes], self.lon[nodes]),
-            unit=travel_unit(by),
+            unit="km" if by == "length" else "min",
         )
         return domain.with_nodes(nodes)
 
@@ -318,11 +318,6 @@ def distinct_places(lat: FloatArray, lon: FloatArray) -> IntArray:
     return np.sort(np.unique(places, axis=0, return_index=True)[1])
 
 
-def travel_unit(by: Measure) -> str:
-    """The unit of travel: km by length, min by time."""
-    return "km" if by == "length" else "min"
-
-
 def travel_graph(
     city: City, by: Measure = "length", *, directed: bool = False
 ) -> scipy.sparse.csr_array:
@@ -367,15 +362,12 @@ def travel(
     [[0.0, 5.0, 12.0]]
     """
     first = check_indices(sources, city.nodes, "sources", CityError)
-    ways = _shortest(travel_graph(city, by, directed=directed), first)
+    # A symmetric matrix read as directed gives the same paths in half the time.
+    graph = travel_graph(city, by, directed=directed)
+    ways = scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=first)
     if targets is None:
         return ways
     return ways[:, check_indices(targets, city.nodes, "targets", CityError)]
-
-
-def _shortest(graph: scipy.sparse.csr_array, sources: IntArray) -> FloatArray:
-    # A symmetric matrix read as directed gives the same paths in half the time.
-    return scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=sources)
 
 
 def group_ranks(*keys: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
@@ -420,9 +412,9 @@ def travel_loss(
     if len(goals) == 0:
         raise ProblemError("tasks is empty; name at least one record to travel to")
     shares = check_probabilities(probabilities, len(goals), "distribution of tasks", "task")
-    graph = travel_graph(city, by, directed=directed)
     # Of the ways to the tasks, which the transposed graph has from them.
-    ways = _shortest(graph.T.tocsr() if directed else graph, nodes[goals])[:, nodes]
+    graph = travel_graph(city, by, directed=directed).T.tocsr()
+    ways = scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=nodes[goals])[:, nodes]
     cut = np.isinf(ways)
     if cut.any():
         t = int(cut.any(axis=1).argmax())

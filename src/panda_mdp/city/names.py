@@ -63,12 +63,12 @@ def read_names(path: Path) -> list[PlaceName]:
 def _longest_first(pieces: Iterable[Piece]) -> list[PlaceName]:
     """One label for each name: at its longest piece; the longest street first."""
     lengths: defaultdict[str, float] = defaultdict(float)
-    longest: dict[str, Piece] = {}
-    for piece in pieces:
-        lengths[piece[0]] += piece[3]
-        longest[piece[0]] = max(longest.get(piece[0], piece), piece, key=itemgetter(3))
-    ranked = sorted(longest, key=lambda name: (-lengths[name], name))
-    return [PlaceName(*longest[name][:3], "street") for name in ranked]
+    longest: dict[str, tuple[float, float]] = {}
+    for name, lat, lon, length in sorted(pieces, key=itemgetter(3)):
+        lengths[name] += length
+        longest[name] = (lat, lon)
+    ranked = sorted(lengths, key=lambda name: (-lengths[name], name))
+    return [PlaceName(name, *longest[name], "street") for name in ranked]
 
 
 def _read_csv(path: Path) -> list[PlaceName]:

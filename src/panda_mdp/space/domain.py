@@ -385,14 +385,10 @@ class Domain(RebuiltOnCopy):
     def _chosen(self, records: npt.ArrayLike | None, name: str) -> IntArray:
         return np.arange(self.size) if records is None else check_indices(records, self.size, name)
 
-    def within(self, record: int, radius: float) -> IntArray:
-        """Records at distance at most `radius` of a record, itself included, ascending."""
-        away = self.distances(check_record(record, self.size))[0]
-        return np.flatnonzero(away <= _checked(radius))
-
     def pairs_within(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
         """All pairs i < j at distance at most `radius`, in chunks of (i, j, distance)."""
-        radius = _checked(radius)
+        if not (is_number(radius) and radius >= 0):
+            raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
         tiles, sizes = self.tiles, np.diff(self.tiles.starts)
         for t in range(tiles.count):
             near = tiles.between[t] <= radius
@@ -578,12 +574,6 @@ def check_records(
     except (ValueError, TypeError):
         pass
     raise error(f"a record is not an index of this domain; records are whole numbers 0..{size - 1}")
-
-
-def _checked(radius: float) -> float:
-    if is_number(radius) and radius >= 0:
-        return radius
-    raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
 
 
 def _places(lat: npt.ArrayLike, lon: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -286,9 +286,9 @@ class Vectors(Metric):
         compensated ones; the root halves the error and rounds once (docs/audit.md)."""
         return float((min(self.vectors.shape[1], SUM_TERMS) / 2 + 6) * 2.0**-53)
 
-    @abstractmethod
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
         """Distances of vectors by one way to sum the squares of their differences."""
+        return lengths(first, second, squares)
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
         return self.distance_of(self.vectors[rows], self.vectors[cols], _block_squares)
@@ -367,9 +367,6 @@ class Euclidean(Vectors):
         """Points of the lattice and their squared lengths, exactly."""
         points = np.ldexp(self.vectors, 0 if self.lattice is None else self.lattice[1])
         return points, np.einsum("ij,ij->i", points, points)
-
-    def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
-        return lengths(first, second, squares)
 
 
 @dataclass(frozen=True, eq=False)

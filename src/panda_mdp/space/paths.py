@@ -184,18 +184,19 @@ class PathMetric(Metric):
         return out
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
-        low, high = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
-        keys, given = self.edges[:, 0] * self.size + self.edges[:, 1], low * self.size + high
-        at = np.minimum(np.searchsorted(keys, given), len(keys) - 1)
-        length = STEP * np.where(keys[at] == given, self.steps[at], 0)
-        others = np.flatnonzero((keys[at] != given) & (low != high))
+        given = np.sort(np.broadcast_arrays(first, second), axis=0)
+        low, high = given.reshape(2, -1)
+        keys, wanted = self.edges @ [self.size, 1], low * self.size + high
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        length = np.where(keys[at] == wanted, STEP * self.steps[at], 0.0)
+        others = np.flatnonzero((length == 0) & (low != high))
         sources, row = np.unique(low[others], return_inverse=True)
         step = max(1, BLOCK_ENTRIES // self.size)
         for start in range(0, len(sources), step):
-            some = np.flatnonzero((row >= start) & (row < start + step))
+            some = np.flatnonzero(row // step == start // step)
             block = self.block(sources[start : start + step], np.arange(self.size))
             length[others[some]] = block[row[some] - start, high[others[some]]]
-        return length.reshape(np.broadcast_shapes(np.shape(first), np.shape(second)))
+        return length.reshape(given.shape[1:])
 
     def balls(
         self, weights: FloatArray, enough: float, most: int = 0
