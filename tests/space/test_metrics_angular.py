@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import mpmath
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from panda_mdp import Domain, Problem, distance_loss, exponential, load
+from panda_mdp.base.deadline import within
 from panda_mdp.compute.numba.distance import coordinates, fill
-from panda_mdp.errors import DomainError
+from panda_mdp.errors import DomainError, TimeLimitError
 
 
 def exact_angle(u: np.ndarray, v: np.ndarray) -> mpmath.mpf:
@@ -138,3 +140,12 @@ def test_the_smallest_angle_is_exact_where_it_matters_and_never_too_large() -> N
     vectors[150] = 3 * vectors[20]
     with pytest.raises(DomainError, match="records 20 and 150 point in the same direction"):
         Domain.from_vectors(vectors, metric="angular")
+
+
+def test_a_search_among_vectors_that_nearly_agree_keeps_its_time_limit() -> None:
+    """Their shadows tell none of them apart, so every pair has to be compared."""
+    rng, ticks = np.random.default_rng(0), count()
+    vectors = np.eye(1, 20) + 1e-5 * rng.normal(size=(500, 20))
+    with within(5.0, lambda: float(next(ticks))), pytest.raises(TimeLimitError):
+        Domain.from_vectors(vectors, metric="angular")
+    assert Domain.from_vectors(vectors, metric="angular").size == 500

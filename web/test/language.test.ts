@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { afterEach, expect, test } from "vitest";
 import { ApiError } from "../src/core/api";
-import { PandaError, PrivacyError } from "../src/core/errors";
+import { FormatError, PandaError, PrivacyError } from "../src/core/errors";
 import { distanceWords, epsilonWords, factorWords, percentWords, spanWords } from "../src/core/words";
 import { language, LANGUAGES, problem, setLanguage, startLanguage, words } from "../src/words";
 import { en } from "../src/words/en";
@@ -82,4 +82,13 @@ test("errors are said in the language, and the server's by their code", () => {
   // A code that this page does not know is said as the server says it.
   expect(problem(new ApiError(400, "odd", "something odd")).message).toBe("something odd");
   expect(problem(new PandaError("offline")).message).toBe("il server non è raggiungibile");
+});
+
+test("a table along a graph is refused with what it is and who reads it", () => {
+  const refused = new FormatError("metric", "graph");
+  expect(problem(refused).message).toContain("follows streets or density, a graph that this page does not read");
+  expect(problem(refused).remedy).toContain("Python client");
+  setLanguage("it");
+  expect(problem(refused).message).toContain("segue le strade o la densità");
+  expect(problem(new FormatError("metric", "taxi")).message).toContain("taxi");
 });

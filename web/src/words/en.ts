@@ -441,7 +441,11 @@ export const en = {
     tooFine: () => ["the lattice of this survey is finer than points can be sent of", "Tell the operator."],
     noTable: () => ["this survey has no table", ""],
     noMap: () => ["this table is not about places on a map", ""],
-    metric: (kind: Fact) => [`the metric ${kind} is not known here`, ""],
+    metric: (kind: Fact) => [
+      kind === "graph" ? "the privacy of this table follows streets or density, a graph that this page does not read"
+        : `the metric ${kind} is not known here`,
+      "Nothing was drawn. The Python client reads it.",
+    ],
     damaged: (what: Fact) => [`${what}; the file is damaged`, "Load the page again."],
     checksum: () => [
       "the checksum does not match the contents; the file is truncated or damaged", "Load the page again.",

@@ -444,7 +444,11 @@ export const it: Words = {
     tooFine: () => ["il reticolo di questa indagine è più fitto di quanto si possa inviare", "Avvisa il gestore."],
     noTable: () => ["questa indagine non ha una tabella", ""],
     noMap: () => ["questa tabella non riguarda luoghi su una mappa", ""],
-    metric: (kind) => [`la metrica ${kind} qui non è nota`, ""],
+    metric: (kind) => [
+      kind === "graph" ? "la protezione di questa tabella segue le strade o la densità, un grafo che questa pagina non legge"
+        : `la metrica ${kind} qui non è nota`,
+      "Non è stato estratto nulla. Il client Python la legge.",
+    ],
     damaged: (what) => [`il file è danneggiato (${what})`, "Ricarica la pagina."],
     checksum: () => [
       "la somma di controllo non corrisponde al contenuto; il file è troncato o danneggiato", "Ricarica la pagina.",
