@@ -15,6 +15,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "choose_epsilon": {"records": 80, "epsilons": (1, 10)},
     "words": {"words": 60},
     "everywhere": {"spacing": 0.32},
+    "tables_for_estimating": {"side": 4},
     "panda": {"records": 90, "seconds": 5},
     "users_over_time": {"records": 40, "users": 4},
     "road_metric": {"records": 90, "seconds": 5},

@@ -145,15 +145,15 @@ class Quality:
 
         Total variation is the part of the people that are put into a wrong zone.
         """
-        found, before = self.found, self.before.reshape(-1)
-        top = np.argsort(-before, kind="stable")[:TOP]
-        whole = max(float(before.sum()), 1e-300)
+        found, whole = self.found, max(float(self.before.sum()), 1e-300)
         told: dict[str, float] = {}
         for name, part in (("reported", found.raw), ("estimated", found.share)):
-            largest = np.argsort(-part.reshape(-1), kind="stable")[: len(top)]
-            apart = float(np.abs(part.reshape(-1) - before).sum() / (2 * whole))
+            apart = float(np.abs(part - self.before).sum() / (2 * whole))
+            most, other = (
+                np.argsort(-p, axis=None, kind="stable")[:TOP] for p in (part, self.before)
+            )
             told[f"total variation, {name}"] = min(apart, 1.0)
-            told[f"of the {len(top)} largest, {name}"] = len(np.intersect1d(top, largest))
+            told[f"of the {len(most)} largest, {name}"] = len(np.intersect1d(most, other))
         held = (found.low - 1e-9 <= self.before) & (self.before <= found.high + 1e-9)
         return told | {"limits that hold": float(held.mean())}
 

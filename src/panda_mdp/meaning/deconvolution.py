@@ -279,51 +279,46 @@ def _radii() -> tuple[FloatArray, FloatArray]:
     return distances, np.array([_radius(distance) for distance in distances])
 
 
-def _cuts(share: FloatArray, deviation: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Standard deviations that a mean may lie above and below a share at the confidence level.
+def _cut_above(share: FloatArray, deviation: FloatArray) -> FloatArray:
+    """How far a mean may lie above a share at the confidence level.
 
-    By likelihood ratio among shares from 0 to 1 (Feldman and Cousins): 1.96 both in the middle,
-    1.64 on the inner side and no limit on the other at the ends. The chances of both add up to 5 %.
+    By likelihood ratio among shares from 0 to 1 (Feldman and Cousins): 1.96 deviations in the
+    middle, 1.64 near 0 and no limit near 1. The chances of both sides add up to 5 %.
     """
     low = share <= 0.5
     with np.errstate(over="ignore"):
         distance = np.where(low, share, 1 - share) / np.maximum(deviation, 1e-300)
     distance = np.minimum(distance, LARGEST_RATIO)
     radius = np.interp(distance, *_radii())
-    far = _far_cut(distance, radius)
-    return np.where(low, radius, far), np.where(low, far, radius)
+    cut = np.where(low, radius, _far_cut(distance, radius))
+    # An infinite cut stays infinite where nothing deviates.
+    return np.where(np.isinf(cut), np.inf, np.where(np.isinf(cut), 0.0, cut) * deviation)
 
 
 def limits(
     below: FloatArray, above: FloatArray, moments: tuple[Moments, Moments], reports: float
 ) -> tuple[FloatArray, FloatArray]:
-    """The shares that means of lower and upper weights do not contradict, by bisection.
+    """The shares that means of lower and upper weights do not contradict.
 
     A share is ruled out where `below` lies too far above it or `above` too far below it, by the
     standard deviations that reports would have if it were true.
     """
+    inside, outside, inside_squares, outside_squares = moments[1]
+    others = Moments(outside, inside, outside_squares, inside_squares)
+    return _least(below, moments[0], reports), 1 - _least(1 - above, others, reports)
 
-    def above_share(share: FloatArray) -> BoolArray:
-        deviation = moments[0].deviation(share, reports)
-        return np.asarray(share + _product(_cuts(share, deviation)[0], deviation) < below)
 
-    def below_share(share: FloatArray) -> BoolArray:
-        deviation = moments[1].deviation(share, reports)
-        return np.asarray(share - _product(_cuts(share, deviation)[1], deviation) > above)
+def _least(below: FloatArray, moments: Moments, reports: float) -> FloatArray:
+    """The least shares that means of weights below them do not contradict, by bisection."""
 
-    low, high = np.zeros_like(below), np.ones_like(above)
-    least, most = low.copy(), high.copy()
-    low_end, high_end = ~above_share(low), ~below_share(high)
+    def ruled_out(share: FloatArray) -> BoolArray:
+        cut = _cut_above(share, moments.deviation(share, reports))
+        return np.asarray(share + cut < below)
+
+    low, high = np.zeros_like(below), np.ones_like(below)
+    some = ruled_out(low)
     for _ in range(50):
-        middle = (low + most) / 2
-        ruled = above_share(middle)
-        low, most = np.where(ruled, middle, low), np.where(ruled, most, middle)
-        middle = (least + high) / 2
-        ruled = below_share(middle)
-        high, least = np.where(ruled, middle, high), np.where(ruled, least, middle)
-    return np.where(low_end, 0.0, low), np.where(high_end, 1.0, high)
-
-
-def _product(cut: FloatArray, deviation: FloatArray) -> FloatArray:
-    """An infinite cut stays infinite where nothing deviates."""
-    return np.where(np.isinf(cut), np.inf, np.where(np.isinf(cut), 0.0, cut) * deviation)
+        middle = (low + high) / 2
+        ruled = ruled_out(middle)
+        low, high = np.where(ruled, middle, low), np.where(ruled, high, middle)
+    return np.where(some, low, 0.0)

@@ -7,13 +7,15 @@ import math
 
 import numpy as np
 import pytest
+from examples_loaded import load
 
 import panda_mdp as pm
 from panda_mdp.base.deadline import within
 from panda_mdp.errors import InvalidInputError, MethodError, TimeLimitError
-from panda_mdp.meaning.designs import information, least_variance, reweighted
 from panda_mdp.meaning.estimate import estimate_counts
 
+EXAMPLE = load("tables_for_estimating")
+least_variance, information = EXAMPLE.least_variance, EXAMPLE.information
 SIDE = 3
 XY = np.stack(np.meshgrid(np.arange(SIDE), np.arange(SIDE)), axis=-1).reshape(-1, 2) * 0.4
 GRID = pm.Domain.from_vectors(XY)
@@ -119,7 +121,7 @@ def test_an_end_of_time_or_an_interrupt_leaves_the_best_so_far() -> None:
 def test_shares_are_not_set_anew_when_time_is_over() -> None:
     columns, shares = np.eye(3) * 3, np.full(3, 1 / 3)
     with within(-1.0), pytest.raises(TimeLimitError):
-        reweighted(columns, shares, np.eye(3))
+        EXAMPLE.reweighted(columns, shares, np.eye(3))
 
 
 @pytest.mark.parametrize(

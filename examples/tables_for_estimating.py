@@ -1,5 +1,10 @@
 """Tables made for estimating: least variance of named statistics at an epsilon.
 
+    python examples/tables_for_estimating.py [FOLDER]
+
+Makes one for the zones of a grid of places, prints the variance of a report beside those of other
+tables, and draws them (tables_for_estimating.png). `least_variance` takes any domain and zones.
+
 From n reports of a table Z (K x m) the shares a_g^T f of people spread like f, near a prior p, are
 estimated without bias with a variance of a_g^T I^-1 a_g / n at best, a_g less its mean under p and
 
@@ -15,22 +20,23 @@ prices of rows: |B v|^2 - prices.v, B = A^T I^-1.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-from panda_mdp.base.arrays import FloatArray
+import panda_mdp as pm
+from panda_mdp import plot
 from panda_mdp.base.deadline import check_time, within
 from panda_mdp.errors import InvalidInputError, MethodError, TimeLimitError
 from panda_mdp.meaning.estimate import Zones, zone_matrix
-from panda_mdp.methods.adjust import repair
-from panda_mdp.outputs import Outputs
-from panda_mdp.problem import Problem, check_probabilities, quiet_scale
-from panda_mdp.space.domain import Domain
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import normalise
+from panda_mdp.plot.style import BLUE, ORANGE, chart_figure
+from panda_mdp.problem import check_probabilities, quiet_scale
+
+FloatArray = npt.NDArray[np.float64]
 
 MOST_RECORDS = 400
 LEAST_SPREAD, MOST_SPREAD, SAME = 1e-30, 1e30, 1e-24
@@ -47,15 +53,37 @@ NEWTON_STEPS, FIRST_BARRIER, ACCURACY = 20, 0.03, 0.01
 """ACCURACY: of the variance, what the barrier may cost."""
 
 
+def main(out: Path = Path("out/examples"), side: int = 6, epsilon: float = 3.0) -> Path:
+    out.mkdir(parents=True, exist_ok=True)
+    xy = 0.3 * np.stack(np.meshgrid(range(side), range(side)), axis=-1).reshape(-1, 2)
+    zones = np.minimum(3 * xy // (xy.max() + 1e-9), 2).astype(int) @ [3, 1]
+    domain, wanted = pm.Domain.from_vectors(xy), np.eye(9)[zones]
+    problem = pm.Problem(domain, range(len(xy)), domain.distances(), epsilon)
+    even = np.full(len(xy), 1 / len(xy))
+    found: dict[str, float] = {}
+    for table in (pm.exponential(problem), pm.tight_constraints(problem)):
+        told, _ = _told(table.matrix, even)
+        found[table.method] = _variance(told, wanted - even @ wanted)
+    made = least_variance(domain, zones.tolist(), epsilon)
+    found["least_variance"] = made.details["variance"]
+    for name, variance in found.items():
+        print(f"{name:<20}{variance:8.3g}")
+    figure, axes = chart_figure(6.4, 2.6, f"Variance of a report: {side} x {side} places, 9 zones")
+    bars = axes.barh(list(found), list(found.values()), color=[BLUE, BLUE, ORANGE])
+    axes.bar_label(bars, [f"{value:.3g}" for value in found.values()], padding=4)
+    axes.set(xscale="log", xlabel="variance of the shares of all zones, per report (log scale)")
+    return plot.save_figure(figure, out / "tables_for_estimating.png")
+
+
 def least_variance(
-    domain: Domain,
+    domain: pm.Domain,
     statistics: Zones | FloatArray,
     epsilon: float,
     *,
     prior: npt.ArrayLike | None = None,
     time_limit: float | None = None,
     progress: Callable[[int, float], None] = lambda number, variance: None,
-) -> Mechanism:
+) -> pm.Mechanism:
     """A table from whose reports shares of zones are estimated with little variance.
 
     `statistics` are zones as `estimate` takes them, or a (K, G) array of numbers whose means are
@@ -68,7 +96,7 @@ def least_variance(
     that are sampled from. It is the least of the columns that were tried and of no others: no bound
     on all tables is given.
 
-    >>> line = Domain.from_vectors([[0.0], [1.0], [2.0]])
+    >>> line = pm.Domain.from_vectors([[0.0], [1.0], [2.0]])
     >>> round(least_variance(line, [0, 0, 1], 2.0).details["variance"], 2)
     1.08
     """
@@ -110,15 +138,15 @@ def least_variance(
                 "so little that its information is no regular matrix of float64 numbers; raise "
                 "epsilon"
             ) from error
-    matrix = normalise(np.asarray(made))
+    matrix = np.asarray(made) / np.asarray(made).sum(axis=1, keepdims=True)
     told, columns = _told(matrix, weights)
     read = np.linalg.solve(told, target).T @ columns
     loss = np.square(target[:, None] - read.T).sum(axis=-1)
     with quiet_scale():
-        labels = Outputs.labels(range(matrix.shape[1]))
-        problem = Problem(domain, labels, loss, epsilon, weights, "variance")
+        labels = pm.Outputs.labels(range(matrix.shape[1]))
+        problem = pm.Problem(domain, labels, loss, epsilon, weights, "variance")
         # Columns of little share were left out: rows sum to 1 again, and pairs are closed.
-        table = repair(problem, matrix)
+        table = pm.repair(problem, matrix)
     told, _ = _told(table.matrix, weights)
     details = {**table.details, "variance": _variance(told, target)}
     return table.with_facts(method="least_variance", details=details)
@@ -242,3 +270,7 @@ def reweighted(
         if barrier * count < ACCURACY * variance:
             return shares, np.asarray(prices, dtype=np.float64)
         barrier *= 0.1
+
+
+if __name__ == "__main__":
+    print("drawn to", main(*map(Path, sys.argv[1:2])))
