@@ -71,7 +71,9 @@ def main(out: Path = Path("out/examples"), side: int = 6, epsilon: float = 3.0) 
     figure, axes = chart_figure(6.4, 2.6, f"Variance of a report: {side} x {side} places, 9 zones")
     bars = axes.barh(list(found), list(found.values()), color=[BLUE, BLUE, ORANGE])
     axes.bar_label(bars, [f"{value:.3g}" for value in found.values()], padding=4)
-    axes.set(xscale="log", xlabel="variance of the shares of all zones, per report (log scale)")
+    axes.set(
+        xlim=(0, 1.15 * max(found.values())), xlabel="variance of all zones' shares, per report"
+    )
     return plot.save_figure(figure, out / "tables_for_estimating.png")
 
 

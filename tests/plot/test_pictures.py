@@ -110,7 +110,7 @@ def test_trade_off(mechanism: Mechanism) -> None:
     assert curves["exponential"][0].loss > curves["exponential"][1].loss
     curves["best"] = [optimal(table.problem, 0.05) for table in curves["exponential"]]
     told = words(draw_trade_off(curves))
-    assert "below the bound" in told and "693 m" in told and "expected loss [km]" in told
+    assert "below the bound" in told and "expected loss [km]" in told
     with pytest.raises(MethodError, match="no curves"):
         draw_trade_off({})
 

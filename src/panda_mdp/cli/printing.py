@@ -113,7 +113,7 @@ def run_all(
             yield Comparison(problem).outcome(method, limit)
 
 
-def tell(words: Mapping[str, str], *things: Any, **facts: Any) -> list[tuple[str, str]]:
+def tell(words: Mapping[str, str], /, *things: Any, **facts: Any) -> list[tuple[str, str]]:
     """Rows of a table: what templates say of things and of facts, where these are known.
 
     Of the facts `unit` and `holds` templates may say `per` and `verdict`.

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from panda_mdp.base.text import amount, inverse, per, plural
+from panda_mdp.base.text import inverse, per, plural
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.calibrate import Calibration, Trial
 from panda_mdp.plot.measures import privacy_losses
@@ -50,10 +48,7 @@ def trade_off(
 
 
 def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
-    """Expected loss against epsilon, a line per method, and the bound that none can pass.
-
-    The upper axis says what epsilon means: the distance within which odds change by less than 2.
-    """
+    """Expected loss against epsilon, a line per method, and the bound that none can pass."""
     every = [table for tables in curves.values() for table in tables]
     if not every:
         raise MethodError("there are no curves to draw; give at least one method")
@@ -79,27 +74,8 @@ def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    upper = axes.secondary_xaxis("top", functions=(_doubling, _doubling))
-    upper.set_xticks([np.log(2) / tick for tick in ticks], [_length(t, unit) for t in ticks])
-    noun = "places" if unit == "km" else "records"
-    upper.set_xlabel(f"odds of two {noun} change by less than a factor 2 within", color=PALE)
-    upper.tick_params(colors=PALE)
-    upper.minorticks_off()
     axes.legend(frameon=False)
     return figure
-
-
-def _doubling(epsilon: Any) -> Any:
-    """ln 2 over epsilon, which is its own inverse."""
-    with np.errstate(divide="ignore"):
-        return np.log(2) / np.maximum(epsilon, 1e-300)
-
-
-def _length(epsilon: float, unit: str) -> str:
-    distance = np.log(2) / epsilon
-    if unit == "km" and distance < 1:
-        return f"{1000 * distance:.0f} m"
-    return amount(f"{distance:.2g}", unit)
 
 
 def draw_privacy_loss(
