@@ -61,6 +61,9 @@ def held_sets(domain: Domain, radius: float) -> scipy.sparse.csr_array | None:
     if not has_places(metric) or (on_sphere and radius > MOST_RADIUS_KM):
         return None
     points, reach = metric.embedding, radius * CLOSED
+    if points.shape[1] == 1:
+        # A line in the plane: circles round two of its records hold what lies between them.
+        points = np.pad(points, ((0, 0), (0, 1)))
     pairs = np.zeros((0, 2), dtype=np.int64)
     if radius > 0:
         found = [np.stack(part[:2], axis=1) for part in domain.pairs_within(2 * radius)]
@@ -81,9 +84,6 @@ def _crossings(
     """The two points at `radius` from both records of each pair, which are at most twice as far
     apart."""
     a, b = points[pairs[:, 0]], points[pairs[:, 1]]
-    if points.shape[1] == 1:
-        # On a line the circles are pairs of points.
-        return np.minimum(a, b) + radius, np.maximum(a, b) - radius
     if not on_sphere:
         middle, apart = (a + b) / 2, b - a
         square = (apart**2).sum(axis=1, keepdims=True)
@@ -178,29 +178,29 @@ def refined_medians(
     Every guess is a place, so what it is off by is attained, and never more than at the start.
     """
     metric, points = domain.metric, domain.metric.embedding
-    guess = points[start].copy()
-    cost = np.empty(len(start))
-    for begin in range(0, len(start), max(1, ENTRIES // len(points))):
-        part = slice(begin, begin + max(1, ENTRIES // len(points)))
-        own, best = weights[:, part], guess[part]
-        cost[part] = (own * metric_distances(metric, best)).sum(axis=0)
-        # From the mean: steps do not leave a record. What nobody reports weighs nothing.
-        pull = np.where(own.sum(axis=0) > 0, own, 1.0)
-        before, at = np.inf, (pull.T @ points) / pull.sum(axis=0)[:, None]
-        for _ in range(STEPS):
-            to = (pull.T @ points) / pull.sum(axis=0)[:, None]
-            at = to + LONGER * (to - at)
-            if isinstance(metric, Haversine):
-                at *= EARTH_RADIUS_KM / np.sqrt((at**2).sum(axis=1, keepdims=True))
-            apart = np.maximum(_straight(points, at), NO_NEARER)
-            pull, now = np.maximum(own, LIGHTEST) / apart, float(np.vdot(own, apart))
-            if before - now <= at_rest * now:
-                break
-            before = now
-        reached = (own * metric_distances(metric, at)).sum(axis=0)
-        better = reached < cost[part]
-        best[better], cost[part] = at[better], np.minimum(reached, cost[part])
-    return guess, cost
+    few = max(1, ENTRIES // len(points))
+    if len(start) > few:
+        cuts = [slice(begin, begin + few) for begin in range(0, len(start), few)]
+        parts = [refined_medians(domain, weights[:, k], start[k], at_rest) for k in cuts]
+        guesses, costs = map(np.concatenate, zip(*parts, strict=True))
+        return guesses, costs
+    best = points[start]
+    cost = (weights * metric_distances(metric, best)).sum(axis=0)
+    # From the mean: steps do not leave a record. What nobody reports weighs nothing.
+    pull = np.where(weights.sum(axis=0) > 0, weights, 1.0)
+    before, at = np.inf, (pull.T @ points) / pull.sum(axis=0)[:, None]
+    for _ in range(STEPS):
+        to = (pull.T @ points) / pull.sum(axis=0)[:, None]
+        at = to + LONGER * (to - at)
+        if isinstance(metric, Haversine):
+            at *= EARTH_RADIUS_KM / np.sqrt((at**2).sum(axis=1, keepdims=True))
+        apart = np.maximum(_straight(points, at), NO_NEARER)
+        pull, now = np.maximum(weights, LIGHTEST) / apart, float(np.vdot(weights, apart))
+        if before - now <= at_rest * now:
+            break
+        before = now
+    reached = (weights * metric_distances(metric, at)).sum(axis=0)
+    return np.where((reached < cost)[:, None], at, best), np.minimum(reached, cost)
 
 
 def metric_distances(metric: Metric, places: FloatArray) -> FloatArray:
