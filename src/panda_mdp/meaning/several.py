@@ -286,12 +286,14 @@ def moment_leakage(
     bounds = np.tile(nats, (length, 1, 1))
     after = before = np.zeros_like(nats)
     steps = scipy.linalg.block_diag(*(way.steps for way in ways))
-    seen_at = np.concatenate([way.start for way in ways])
+    seen_at = np.concatenate([way.start for way in ways]) / len(ways)
     back = []
     for _ in range(length - 1):
-        joint = seen_at[:, None] * steps
+        joint, before_at = seen_at[:, None] * steps, seen_at
         seen_at = joint.sum(axis=0)
-        back.append((joint / np.where(seen_at > 0, seen_at, 1.0)).T)
+        # Where nobody can be, it does not matter where they come from.
+        from_where = np.where(seen_at > 0, joint, before_at[:, None])
+        back.append((from_where / np.where(seen_at > 0, seen_at, 1.0)).T)
     for t in range(1, length):
         after, before = _carried(steps, nats + after), _carried(back[t - 1], nats + before)
         bounds[-1 - t] += after
