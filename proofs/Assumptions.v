@@ -2,7 +2,7 @@
     library's real numbers may come up. *)
 
 From Panda Require Import Fixed Angle Distance Nats Triangle Check Given Sampler Bound BoundFile
-  Processing Balls Mesh Cover Lattice MeshFile Coins Star.
+  Processing Balls Mesh Cover Lattice MeshFile Coins Star Edges.
 
 Print Assumptions haversine_formula.
 Print Assumptions check_private.
@@ -39,3 +39,5 @@ Print Assumptions coins_guarantee.
 Print Assumptions star_private.
 Print Assumptions star_bound.
 Print Assumptions star_optimal.
+Print Assumptions edges_private.
+Print Assumptions edges_stochastic.

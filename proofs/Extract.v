@@ -3,7 +3,7 @@
 
 From Coq Require Extraction ExtrOcamlBasic.
 From Coq Require Import ZArith.
-From Panda Require Import Fixed Distance Nats Table Check Given BoundFile MeshFile.
+From Panda Require Import Fixed Distance Nats Table Check Given BoundFile MeshFile Edges.
 
 Extract Inductive positive => "Big.t" [ "Big.twice_and_one" "Big.twice" "Big.one" ]
   "Big.match_positive".
@@ -23,4 +23,4 @@ Extract Constant Z.div => "Big.div".
 Extract Constant Z.sqrt => "Big.sqrt".
 Extract Constant Z.shiftr => "Big.shift_right".
 
-Extraction "checked.ml" accept bound_ok mesh_ok complete_ok nats_low.
+Extraction "checked.ml" accept bound_ok mesh_ok complete_ok edges_ok nats_low.

@@ -1,5 +1,5 @@
 (* A file, its sum checked, as a header and arrays. The format is in docs/format.md; tables of PAnDA whose
-   anchors are drawn by coins are refused by name, and so are graphs of more than 2,000 records. *)
+   anchors are drawn by coins are refused by name. *)
 exception Unreadable of string
 
 let need condition reason = if not condition then raise (Unreadable reason)
@@ -16,7 +16,8 @@ type table = {
   width : int; (* of a vector *)
   arrays : (string * values) list;
   floors : Z.t list; (* none where weights are an array *)
-  apart : int array array; (* along the edges of a graph, in steps; none of others *)
+  edges : (int * int * int) list; (* of a graph: the lower end, the other, the length in steps *)
+  apart : int array array Lazy.t; (* of a graph: all shortest paths, in steps *)
 }
 
 let unsigned data at = Int32.to_int (String.get_int32_le data at) land 0xffffffff
@@ -288,8 +289,11 @@ let check_sizes kind width arrays =
       done
   | _ -> ()
 
-(* The lengths of all shortest paths over edges between records, in steps. Every edge joins two records, the
-   lower first, no path around it is as short, and some path joins any two. *)
+let most_apart = 2000 (* records of which all shortest paths are looked for *)
+
+(* Edges between records, how many records, and the lengths of all shortest paths in steps, where they are
+   asked for. Every edge joins two records, the lower first, no path around it is as short, and some path joins
+   any two. *)
 let paths edges steps =
   let count = Array.length steps and total = Array.fold_left Z.add Z.zero (Array.map Z.of_int64 steps) in
   need (count > 0 && Array.for_all (fun v -> v >= 0L) edges) "edges that are none";
@@ -297,7 +301,6 @@ let paths edges steps =
   need (Array.for_all (fun v -> v <= Int64.of_int count) edges) "records that no path joins";
   let ends = Array.init count (fun e -> (Int64.to_int edges.(2 * e), Int64.to_int edges.((2 * e) + 1))) in
   let k = 1 + Array.fold_left (fun most (_, j) -> max most j) 0 ends in
-  need (k <= 2000) "a graph of more than 2,000 records is not read here";
   let around = Array.make k [] in
   Array.iteri
     (fun e (i, j) ->
@@ -307,32 +310,38 @@ let paths edges steps =
       around.(j) <- (i, length) :: around.(j))
     ends;
   let module Queue = Set.Make (struct type t = int * int let compare = compare end) in
-  let search source =
-    let best = Array.make k max_int in
-    best.(source) <- 0;
+  let search source limit =
+    let best = Hashtbl.create 64 in
     let rec go queue =
       match Queue.min_elt_opt queue with
       | None -> best
       | Some (far, i) ->
           let step queue (j, length) =
-            if far + length >= best.(j) then queue
+            let now = far + length and before = Hashtbl.find_opt best j in
+            if now > limit || Option.fold ~none:false ~some:(fun b -> b <= now) before then queue
             else (
-              let without = Queue.remove (best.(j), j) queue in
-              best.(j) <- far + length;
-              Queue.add (best.(j), j) without)
+              Hashtbl.replace best j now;
+              Queue.add (now, j) (Option.fold ~none:queue ~some:(fun b -> Queue.remove (b, j) queue) before))
           in
           go (List.fold_left step (Queue.remove (far, i) queue) around.(i))
     in
+    Hashtbl.replace best source 0;
     go (Queue.singleton (0, source))
   in
-  let found = Array.init k search in
-  need (Array.for_all (fun far -> far < max_int) found.(0)) "records that no path joins";
+  need (Hashtbl.length (search 0 max_int) = k) "records that no path joins";
   Array.iteri
-    (fun e (i, j) ->
-      let through (v, length) = v <> j && found.(i).(v) + length <= Int64.to_int steps.(e) in
-      need (not (List.exists (fun (v, _) -> through (v, found.(v).(j))) around.(i))) "a path around an edge is as short")
-    ends;
-  found
+    (fun i near ->
+      let best = search i (List.fold_left (fun most (_, length) -> max most length) 0 near) in
+      let longer (j, length) =
+        let past (v, last) =
+          v = i || match Hashtbl.find_opt best v with Some far -> far + last > length | None -> true
+        in
+        List.for_all past around.(j)
+      in
+      need (List.for_all longer near) "a path around an edge is as short")
+    around;
+  let all () = Array.init k (fun i -> let best = search i max_int in Array.init k (Hashtbl.find best)) in
+  (k, List.init count (fun e -> let i, j = ends.(e) in (i, j, Int64.to_int steps.(e))), Lazy.from_fun all)
 
 (* Rows of peaks over a lattice; docs/format.md has the law. *)
 let peaked law vectors k width centres peaks =
@@ -467,8 +476,10 @@ let read data =
   let edges = if kind = "graph" then (
     let edges = whole "edges" [ -1; 2 ] in
     [ ("edges", Whole edges); take "steps" [ Array.length edges / 2 ] ]) else [] in
-  let apart = match edges with [ (_, Whole edges); (_, Whole steps) ] -> paths edges steps | _ -> [||] in
-  let k = if kind = "graph" then Array.length apart else match first.shape with k :: _ -> k | [] -> 0 in
+  let joined, ways, apart =
+    match edges with [ (_, Whole edges); (_, Whole steps) ] -> paths edges steps | _ -> (0, [], lazy [||])
+  in
+  let k = if kind = "graph" then joined else match first.shape with k :: _ -> k | [] -> 0 in
   let width = match first.shape with [ _; w ] when metric_arrays kind = [ "vectors" ] -> w | _ -> 0 in
   need (k >= 2 && (width > 0 || metric_arrays kind <> [ "vectors" ])) "fewer than two records";
   let shape = match kind with "haversine" -> [ k ] | "matrix" -> [ k; k ] | _ -> [ k; width ] in
@@ -575,5 +586,5 @@ let read data =
   in
   let names = List.sort_uniq compare !taken in
   need (names = List.sort compare (List.map fst sections)) "sections that do not belong to it";
-  { claims; kind; unit; records = k; outputs = m; width; floors; apart;
+  { claims; kind; unit; records = k; outputs = m; width; floors; edges = ways; apart;
     arrays = places @ reports @ others @ regions @ bound @ [ ("weights", Whole weights) ] }

@@ -82,6 +82,25 @@ def test_a_bound_is_proved_by_its_multipliers(built, tmp_path):
     assert third(built, path)[1].endswith("bound: stated, not proved in this file\n")
 
 
+def test_graphs_of_any_size_are_read(built, tmp_path):
+    """Edges are looked at, not pairs: 2,500 records, and a share of epsilon too much along one."""
+    side = 50
+    number = np.arange(side * side).reshape(side, side)
+    across = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], axis=1)
+    down = np.stack([number[:-1].ravel(), number[1:].ravel()], axis=1)
+    edges = np.concatenate([across, down])
+    lengths = np.random.default_rng(3).integers(256, 500, len(edges)) / 256
+    domain = pm.Domain.from_graph(edges, lengths)
+    outputs = number[::24, ::24].ravel()
+    problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 0.25)
+    path = pm.exponential(problem).save(tmp_path / "graph.pmdp")
+    assert library(path) and third(built, path)[0] == 0
+    file = forging.File.of(path.read_bytes())
+    file.header["epsilon"] = pm.load(path).audit.epsilon * (1 - 1e-9)
+    path.write_bytes(file.bytes())
+    assert not library(path) and third(built, path)[0] == 1
+
+
 def test_what_is_no_file(built, tmp_path):
     (tmp_path / "empty.pmdp").write_bytes(b"")
     (tmp_path / "text.pmdp").write_text("no table")

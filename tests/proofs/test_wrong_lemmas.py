@@ -82,6 +82,14 @@ WRONG = {
         "  mdp (epsilon / 2) d (fun x y => w y * decay x y).",
     ),
     "a star's far outputs": ("Star", "x <> y -> mu x <= cost x y) ->", "x <> y -> True) ->"),
+    "an edge one way": ("Edges", "\n  && columns_ok x (row i) (row j) &&", "\n  &&"),
+    "an edge of another length": ("Edges", "one / (den * unit).", "one / den."),
+    "an edge's rows": ("Edges", "row_ok (row i) && row_ok (row j)", "row_ok (row i)"),
+    "ways that are longer for free": (
+        "Edges",
+        "way edges x z (steps + rest)\n  | back",
+        "way edges x z rest\n  | back",
+    ),
     "half a gradient": ("Mesh", "length2 g <= eps_c * least", "length2 g <= 2 * eps_c * least"),
 }
 
