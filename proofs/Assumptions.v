@@ -26,6 +26,7 @@ Print Assumptions outside_an_event.
 Print Assumptions level_law.
 Print Assumptions fading.
 Print Assumptions faded_balls.
+Print Assumptions snapped_balls.
 Print Assumptions guarantee_for_events.
 Print Assumptions triangle_private.
 Print Assumptions convex_private.

@@ -140,6 +140,54 @@ Proof.
   apply joint; [apply F | apply F | apply fading].
 Qed.
 
+(** A place takes the row of a record of the ball, and its share is 1 where none is near: so rows of two
+    places that both report from own rows differ by what their records do, e^k more than by the distance
+    of the places.  Then centre and report of places tell k nats more, as wherever places are snapped. *)
+Theorem snapped_balls : forall (S : X -> nat -> nat -> R) (k : R), 0 <= k ->
+  (forall x c y, 0 <= S x c y) ->
+  (forall x c y, w c x < 1 -> S x c y <= M c * u c y) ->
+  (forall x x' c y, w c x < 1 -> w c x' < 1 -> S x c y <= exp (eps2 * d x x' + k) * S x' c y) ->
+  forall x x' c y,
+  A x c * (w c x * u c y + (1 - w c x) * S x c y)
+  <= exp (eps1 * d x x' + ((eps2 + edge) * d x x' + k)) * (A x' c * (w c x' * u c y + (1 - w c x') * S x' c y)).
+Proof.
+  intros S k K S_nonneg S_below S_near x x' c y.
+  assert (U := u_nonneg c y). assert (Z := S_nonneg x c y). assert (Z' := S_nonneg x' c y).
+  destruct (w_share c x) as [W0 W1]. destruct (w_share c x') as [V0 V1].
+  apply joint; [apply Rplus_le_le_0_compat; apply Rmult_le_pos; lra
+               |apply Rplus_le_le_0_compat; apply Rmult_le_pos; lra |].
+  assert (Fl := falls c x x').
+  assert (E : exp ((eps2 + edge) * d x x' + k) = exp (edge * d x x') * exp (eps2 * d x x' + k)).
+  { rewrite <- exp_plus. f_equal. ring. }
+  assert (One : 1 <= exp k) by (rewrite <- exp_0; apply exp_le, K).
+  assert (Dk : exp ((eps2 + edge) * d x x' + k) = exp ((eps2 + edge) * d x x') * exp k) by apply exp_plus.
+  assert (Dp := exp_pos ((eps2 + edge) * d x x')). assert (Q := exp_pos (edge * d x x')).
+  set (D := exp ((eps2 + edge) * d x x')) in *. set (G := exp (edge * d x x')) in *.
+  assert (First : D * w c x' * u c y <= exp ((eps2 + edge) * d x x' + k) * (w c x' * u c y)).
+  { rewrite Dk, Rmult_assoc, (Rmult_assoc D). apply Rmult_le_compat_l; [lra|].
+    assert (0 <= w c x' * u c y) by (apply Rmult_le_pos; lra). nra. }
+  assert (Rest : 0 <= exp ((eps2 + edge) * d x x' + k) * ((1 - w c x') * S x' c y)).
+  { apply Rmult_le_pos; [left; apply exp_pos | apply Rmult_le_pos; lra]. }
+  destruct (Rlt_le_dec (w c x) 1) as [Inside|Out].
+  - assert (Ri := rises c x x' Inside). fold D in Ri. fold G in Ri.
+    assert (B := S_below x c y Inside).
+    assert (Step : w c x * u c y + (1 - w c x) * S x c y
+                   <= D * w c x' * u c y + G * (1 - w c x') * S x c y).
+    { destruct (Rle_lt_dec (1 - w c x) (G * (1 - w c x'))) as [N|N]; nra. }
+    assert (Second : G * (1 - w c x') * S x c y
+                     <= exp ((eps2 + edge) * d x x' + k) * ((1 - w c x') * S x' c y)).
+    { destruct (Rlt_le_dec (w c x') 1) as [Inside'|Out'].
+      - rewrite E. assert (N := S_near x x' c y Inside Inside').
+        replace (G * exp (eps2 * d x x' + k) * ((1 - w c x') * S x' c y))
+          with (G * (1 - w c x') * (exp (eps2 * d x x' + k) * S x' c y)) by ring.
+        apply Rmult_le_compat_l; [apply Rmult_le_pos; lra | exact N].
+      - assert (V : w c x' = 1) by lra. rewrite V in *. lra. }
+    rewrite (Rmult_plus_distr_l (exp ((eps2 + edge) * d x x' + k))). lra.
+  - assert (W : w c x = 1) by lra. rewrite W in *.
+    assert (1 * u c y <= D * w c x' * u c y) by (apply Rmult_le_compat_r; assumption).
+    rewrite (Rmult_plus_distr_l (exp ((eps2 + edge) * d x x' + k))). lra.
+Qed.
+
 End Balls.
 
 (** ** What a guarantee with a delta says *)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from pair_violations import pair_bound, violation
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.audit import violation
-from panda_mdp.panda.certificate import Limits, certify, pair_bound
+from panda_mdp.panda.certificate import Limits, certify
 from panda_mdp.panda.margins import MarginPlan
 from panda_mdp.panda.panda_table import Seen
 from panda_mdp.panda.run import PandaNoGuarantee, PandaResult

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pair_violations import violation
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, PhaseOneCostError, PrivacyError
-from panda_mdp.panda.audit import violation
 from panda_mdp.panda.run import PandaResult
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import SeededBits

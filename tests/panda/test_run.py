@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from pair_violations import violation
 
 import panda_mdp as pm
 from panda_mdp.errors import (
@@ -16,7 +17,6 @@ from panda_mdp.errors import (
     PrivacyError,
     SurrogateError,
 )
-from panda_mdp.panda.audit import violation
 from panda_mdp.panda.coins import CoinScheme
 from panda_mdp.panda.law import surrogates
 from panda_mdp.panda.leakage import leakage

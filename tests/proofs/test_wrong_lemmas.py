@@ -46,6 +46,11 @@ WRONG = {
     "snapping once": ("Processing", "(D p p' + 2 * limit)", "(D p p' + limit)"),
     "composition for free": ("Processing", "exp (a x x' + b x x') *", "exp (a x x') *"),
     "a sum that varies for free": ("Balls", "  mdp (a + k) d (fun", "  mdp a d (fun"),
+    "places that are snapped for free": (
+        "Balls",
+        "  <= exp (eps1 * d x x' + ((eps2 + edge) * d x x' + k)) * (A x' c",
+        "  <= exp (eps1 * d x x' + (eps2 + edge) * d x x') * (A x' c",
+    ),
     "an edge for free": (
         "Balls",
         "  faded x c y <= exp ((eps2 + edge) * d x x') * faded",

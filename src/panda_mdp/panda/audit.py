@@ -14,12 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.errors import MethodError
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
-from panda_mdp.panda.selection import SLACK, Scheme, Violation
+from panda_mdp.panda.selection import SLACK, Scheme
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.space.domain import Domain, check_indices
+from panda_mdp.space.domain import Domain
 
 Run = PandaResult | PandaNoGuarantee
 IMPOSSIBLE = -1e6
@@ -156,17 +155,3 @@ class PairScan:
         pair = (int(partner[x]), x)
         certain = worst[x] * self.domain.distance(*pair) > -IMPOSSIBLE / 2
         return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())
-
-
-def violation(run: Run, x: int, x2: int) -> Violation:
-    """The violation probability of a pair of records in a run of PAnDA.
-
-    All releases are enumerated for balls, all sets for at most 14 candidates; otherwise the
-    surrogates of one set are enumerated for an upper bound. Exact only where the table is the same
-    whatever the user draws.
-    """
-    scheme = run.scheme
-    pair = check_indices([x, x2], scheme.problem.size, "records", MethodError)
-    if pair[0] == pair[1]:
-        raise MethodError("a record has no privacy loss against itself; give two different records")
-    return scheme.violation(scheme.settled(run.releases, run.table), pair)

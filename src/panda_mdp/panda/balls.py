@@ -26,10 +26,8 @@ from panda_mdp.panda.selection import (
     PandaOptions,
     Scheme,
     Selection,
-    Violation,
     check_epsilon,
     check_rules,
-    sum_violation,
 )
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL
@@ -107,7 +105,7 @@ class BallScheme(Scheme):
     def edge(self) -> float:
         """What fading takes of that."""
         given = self.selection.edge
-        return EDGE_SHARE * self.left if given is None else given
+        return EDGE_SHARE * max(self.left, 0.0) if given is None else given
 
     @property
     def table_epsilon(self) -> float:
@@ -252,20 +250,6 @@ class BallScheme(Scheme):
     def shares(self, anchors: IntArray) -> BudgetShares:
         first, edge = (told / self.problem.epsilon for told in (self.selection.epsilon, self.edge))
         return BudgetShares(first, edge, 1 - first - edge)
-
-    def settled(self, sets: tuple[IntArray, ...], table: AnchorTable) -> AnchorTable | None:
-        return table
-
-    def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
-        """All centres and all reports."""
-        seen = [
-            chances[pair, None] * self.rows(np.array(centre), self.whole_table, pair)[0]
-            for centre, chances in self.law.releases()
-        ]
-        masses = np.concatenate(seen, axis=1)
-        masses = masses[:, masses.any(axis=0)]
-        losses = np.abs(np.log(masses[0]) - np.log(masses[1]))
-        return sum_violation(self, pair, losses, losses, masses, "all centres and reports")
 
 
 def _centre(release: npt.ArrayLike) -> Centre:

@@ -97,24 +97,6 @@ def certified_budgets(
     return frozen(budgets)
 
 
-def pair_bound(
-    law: AnchorLaw, epsilon: float, budgets: FloatArray, cost: float, pair: tuple[int, int]
-) -> float:
-    """An upper bound on the violation probability of one pair, by enumerating its surrogates.
-
-    `cost` is Phase I's in nats. Exact where every table uses its budgets in full and every set
-    has the largest leakage; never below the truth.
-    """
-    from panda_mdp.panda.kernels import anchors
-
-    room = epsilon * law.domain.distance(*pair) * (1 - 1e-12) - cost * (1 + 1e-12)
-    both = np.array(pair)
-    ranked, near = law.ranked(LIMITS.listed, both), law.coins(law.rows(both))
-    # The second of the two is compared with what comes before it.
-    tables = (ranked, near, budgets, law.place, np.array([[room]]), 0.0)
-    return float(anchors.unsafe_pairs(1, *tables)[0][0])
-
-
 def cap(
     law: AnchorLaw, epsilon: float, budgets: FloatArray, delta: float, limits: Limits = LIMITS
 ) -> None:

@@ -21,9 +21,9 @@ from panda_mdp.panda.candidates import (
     covering_radius,
     serving,
 )
-from panda_mdp.panda.certificate import certified_budgets, certify, pair_bound
-from panda_mdp.panda.law import ENUMERATED, AnchorLaw, log_ratio, numerators, surrogates
-from panda_mdp.panda.leakage import cost_table, leakage
+from panda_mdp.panda.certificate import certified_budgets, certify
+from panda_mdp.panda.law import AnchorLaw, numerators, surrogates
+from panda_mdp.panda.leakage import cost_table
 from panda_mdp.panda.margins import Feasibility, MarginPlan, feasibility
 from panda_mdp.panda.selection import (
     DEFAULT_OPTIONS,
@@ -32,12 +32,9 @@ from panda_mdp.panda.selection import (
     PandaOptions,
     Scheme,
     Selection,
-    Violation,
     budget_shares,
     check_choice,
     check_rules,
-    log_ratios,
-    sum_violation,
 )
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, quantise
@@ -413,49 +410,3 @@ class CoinScheme(Scheme):
         whole = self.problem.epsilon * distance
         margin = np.maximum(0.0, whole - cost - self.budgets_of(anchors))
         return budget_shares(whole, cost, margin)
-
-    def settled(self, sets: tuple[IntArray, ...], table: AnchorTable) -> AnchorTable | None:
-        """A public table, or one over all candidates, each in the sets of two users at least.
-
-        Whatever one user draws instead, the union, and with it the table, stays as it is.
-        """
-        counts = np.bincount(np.concatenate(sets), minlength=self.problem.size)
-        stays = self.options.pairs == "public" or counts[self.law.candidates].min() >= 2
-        return table if stays else None
-
-    def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
-        """All anchor sets of at most 14 candidates; else a bound by the surrogates of one set."""
-        candidates = self.law.candidates
-        if len(candidates) > ENUMERATED:
-            return self._bounded(int(pair[0]), int(pair[1]))
-        w = self.law.dense(pair)[:, candidates]
-        sets = (np.arange(1 << len(candidates))[:, None] >> np.arange(len(candidates)) & 1) > 0
-        masses = np.where(sets, w[:, None], 1.0 - w[:, None]).prod(axis=2)
-        chosen, passed = log_ratio(w[0], w[1]), log_ratio(1.0 - w[0], 1.0 - w[1])
-        leaks = np.where(sets, chosen, passed).sum(axis=1)
-        orders = self.law.place[self.law.ranked(len(candidates), pair)]
-        a, b = (order[sets[:, order].argmax(axis=1)] for order in orders)
-        between = self._between(table)
-        high = np.maximum(leaks + between[a, b], between[b, a] - leaks)
-        low = high if table is not None else np.where(a == b, high, np.abs(leaks))
-        # An empty set has no surrogate: its loss is infinite.
-        empty = ~sets.any(axis=1)
-        low, high = np.where(empty, np.inf, low), np.where(empty, np.inf, high)
-        return sum_violation(self, pair, low, high, masses, "all anchor sets")
-
-    def _bounded(self, x: int, x2: int) -> Violation:
-        upper = 1.0
-        if self.affordable:
-            cost = leakage(self.law, x, x2)
-            upper = pair_bound(self.law, self.problem.epsilon, self.budgets, cost, (x, x2))
-        epsilon = self.problem.epsilon if upper <= self.delta else np.inf
-        return Violation(0.0, upper, epsilon, "surrogates of one set")
-
-    def _between(self, table: AnchorTable | None) -> FloatArray:
-        """max_y log z_a / z_b between all candidates, (n, n): of a table, or what any keeps."""
-        if table is not None:
-            rows = table.weights(self.law.candidates)
-            return np.array([log_ratios(row, rows).max(axis=1) for row in rows])
-        if self.affordable:
-            return self.budgets
-        return np.where(np.eye(len(self.law.candidates), dtype=bool), 0.0, np.inf)

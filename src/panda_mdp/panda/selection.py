@@ -151,56 +151,6 @@ def budget_shares(whole: FloatArray, leakage: FloatArray, margin: FloatArray) ->
     return BudgetShares(float(first.mean()), float(second.mean()), float(left.mean()))
 
 
-@dataclass(frozen=True)
-class Violation:
-    """Bounds on the probability that a pair's privacy loss exceeds epsilon times its distance.
-
-    `lower == upper` where it is exact. `epsilon` is the smallest epsilon that holds with
-    probability 1 - delta, infinite where that cannot be seen.
-    """
-
-    lower: float
-    upper: float
-    epsilon: float
-    method: str
-
-    def __repr__(self) -> str:
-        if self.lower == self.upper:
-            value = f"{self.upper:.6g} exactly"
-        else:
-            value = f"between {self.lower:.6g} and {self.upper:.6g}"
-        return f"Violation({value}, by {self.method}; effective epsilon {self.epsilon:.6g})"
-
-
-def sum_violation(
-    scheme: Scheme,
-    pair: IntArray,
-    low: FloatArray,
-    high: FloatArray,
-    masses: FloatArray,
-    method: str,
-) -> Violation:
-    """What lies beyond eps d, and the quantile at 1 - delta, given all releases of two records:
-    bounds on the loss of each and its probability under each hypothesis, (1 or 2, n)."""
-    distance = scheme.problem.domain.distance(int(pair[0]), int(pair[1]))
-    limit = scheme.problem.epsilon * distance
-    room = SLACK * (1 + limit)
-    lower = float(masses[:, low > limit + room].sum(axis=1).max())
-    upper = float(masses[:, high > limit - room].sum(axis=1).max())
-    order = np.argsort(-high)
-    over = (np.cumsum(masses[:, order], axis=1) > scheme.delta).any(axis=0)
-    # The largest loss whose probability, with all larger ones, no longer fits into delta.
-    effective = float(high[order[over.argmax()]]) / distance if over.any() else 0.0
-    return Violation(lower, upper, effective, method)
-
-
-def log_ratios(row: IntArray, others: IntArray) -> FloatArray:
-    """log z / z' of one integer row against others; 0 where neither has an output."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        difference = np.log(row.astype(np.float64)) - np.log(others.astype(np.float64))
-    return np.where(np.isnan(difference), 0.0, difference)
-
-
 class Selection(RebuiltOnCopy, ABC):
     """How users select anchors; knows the scheme that runs, audits and accounts for it."""
 
@@ -307,15 +257,6 @@ class Scheme(ABC):
     @abstractmethod
     def shares(self, anchors: IntArray) -> BudgetShares:
         """Average shares of eps d over pairs of anchors (section 4.4 of the paper)."""
-
-    @abstractmethod
-    def settled(self, sets: tuple[IntArray, ...], table: AnchorTable) -> AnchorTable | None:
-        """The table of a run where it stays the same whatever any one of its users draws."""
-
-    @abstractmethod
-    def violation(self, table: AnchorTable | None, pair: IntArray) -> Violation:
-        """How often the loss of two records exceeds eps d; exact for a settled table, by every
-        release, where those are not too many."""
 
     @property
     def failure(self) -> InfeasibleError | None:

@@ -18,51 +18,15 @@ BLOCK = 64
 def upper_quantile(values, mass, count, slack):
     """The largest value v with mass{values >= v} > slack; the smallest value if there is none.
 
-    A weighted quickselect, largest side first: linear in `count`, and sums only what lies above,
-    so that a slack of 1e-7 is compared with sums of that size. Reorders both arrays.
+    Summed from the largest value down, so that a slack of 1e-7 is compared with sums of that size.
     """
-    low = 0
-    high = count
+    order = np.argsort(-values[:count])
     above = 0.0
-    while high - low > 1:
-        a = values[low]
-        b = values[(low + high) // 2]
-        c = values[high - 1]
-        pivot = max(min(a, b), min(max(a, b), c))
-        # Three parts: [low, i) larger, [i, k) equal, [j, high) smaller.
-        i = low
-        k = low
-        j = high
-        larger = 0.0
-        equal = 0.0
-        while k < j:
-            v = values[k]
-            m = mass[k]
-            if v > pivot:
-                values[k] = values[i]
-                mass[k] = mass[i]
-                values[i] = v
-                mass[i] = m
-                larger += m
-                i += 1
-                k += 1
-            elif v < pivot:
-                j -= 1
-                values[k] = values[j]
-                mass[k] = mass[j]
-                values[j] = v
-                mass[j] = m
-            else:
-                equal += m
-                k += 1
-        if above + larger > slack:
-            high = i
-        elif above + larger + equal > slack or j == high:
-            return pivot
-        else:
-            above += larger + equal
-            low = j
-    return values[low]
+    for k in order:
+        above += mass[k]
+        if above > slack:
+            return values[k]
+    return values[order[-1]]
 
 
 @njit(cache=True)
