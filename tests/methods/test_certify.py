@@ -23,7 +23,7 @@ from panda_mdp.methods.certify import (
 )
 from panda_mdp.methods.constopt import RestrictedLp
 from panda_mdp.methods.everywhere import Everywhere
-from panda_mdp.methods.optimal.backends import CpuEngine
+from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.lp import HighsLp, SmallLp
 from panda_mdp.methods.optimal.program import TilingTuning
 from panda_mdp.methods.optimal.solve import FirstOrder
@@ -319,6 +319,8 @@ SOLVERS = {
     "small LP": lambda: SmallLp(PROBLEM),
     "cores": lambda: FirstOrder(TOWN, CpuEngine()),
     "tiles": lambda: FirstOrder(TOWN, CpuEngine(TILES)),
+    "device": lambda: FirstOrder(TOWN, JaxEngine()),
+    "tiles on a device": lambda: FirstOrder(TOWN, JaxEngine(tiling=TILES)),
     "HiGHS": lambda: HighsLp(TOWN, "graph", "ipm"),
     "Benders": lambda: Decomposed(TOWN, 3),
     "ConstOPT": lambda: RestrictedLp(TOWN, None),

@@ -14,15 +14,15 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.closure import Closure, ClosureTuning
+from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.cut import Cut, Links
 from panda_mdp.space.domain import Domain
 
 
-def closure_of(domain: Domain, tuning: ClosureTuning | None = None) -> Closure:
+def closure_of(domain: Domain) -> Closure:
     """What closes tables of a domain on the host."""
     links = domain.metric.generating_pairs is not None
-    return (LinkClosure if links else Closure)(domain, tuning)
+    return (LinkClosure if links else Closure)(domain)
 
 
 class LinkClosure(Closure):

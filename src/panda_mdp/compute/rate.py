@@ -81,7 +81,6 @@ def floored_rate(
     domain: Domain,
     rows: FlooredRows,
     compiled: bool | None = None,
-    entries: int = CHUNK_ENTRIES,
 ) -> Worst:
     """`host_rate` of rows over a floor in which every column is 0 for all records or for none."""
     small = domain.tiles.count <= SMALL_TILES and rows.shape[0] * rows.shape[1] <= MOST_DENSE
@@ -89,7 +88,7 @@ def floored_rate(
         whole = np.asarray(rows)
         return host_rate(domain, np.log(np.maximum(whole, 1).astype(np.float64)), whole, False)
     best = (0.0, 0, 1)
-    for cut, weights in cuts(domain, rows, entries):
+    for cut, weights in cuts(domain, rows):
         # A column that is 0 in all rows tells nothing.
         logs = np.log(np.maximum(weights, 1).astype(np.float64))
         floors = np.log(np.maximum(cut.floors, 1).astype(np.float64))

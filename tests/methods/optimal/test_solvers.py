@@ -459,6 +459,19 @@ def test_nodes_that_closing_gives_mass_join_and_the_iteration_goes_on(town, grap
     assert len(left) <= 0.02 * solver.program.count
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_proof_is_that_of_the_best_bound(machine, town, graph):
+    """Whatever iterations come after it."""
+    solver = make(machine, town, graph, None, Tiling.reaching(town, graph, 6.0), TilingTuning())
+    solver.advance(200)
+    best = solver.bound()
+    solver.advance(400)
+    assert solver.proof().value == pytest.approx(best, rel=1e-6)
+    later = solver.bound()
+    assert later > 1.001 * best
+    assert solver.proof().value == pytest.approx(later, rel=1e-6)
+
+
 def test_problems_are_cut_where_that_pays(town, graph):
     """Where the multipliers are many; otherwise the graph stays whole."""
     tuning = TilingTuning(host_outputs=64, worthwhile=1.0)

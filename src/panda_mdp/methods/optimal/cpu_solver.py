@@ -313,10 +313,7 @@ def block_size(nodes: int, width: int) -> int:
 
 def squared_distance(first: Float32Array, second: Float32Array) -> float:
     """Squared distance of two large float32 arrays, summed in float64 without a full copy."""
-    total = 0.0
-    for begin in range(0, len(first), ROWS_AT_ONCE):
-        rows = slice(begin, begin + ROWS_AT_ONCE)
-        # Not as a product of vectors: BLAS sums in an order that depends on its threads.
-        step = first[rows] - second[rows]
-        total += float(np.square(step, out=step).sum(dtype=np.float64))
-    return total
+    parts = (slice(k, k + ROWS_AT_ONCE) for k in range(0, len(first), ROWS_AT_ONCE))
+    # Not as a product of vectors: BLAS sums in an order that depends on its threads.
+    squares = (np.square(first[rows] - second[rows]) for rows in parts)
+    return sum(float(square.sum(dtype=np.float64)) for square in squares)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.status import Stopped
 from panda_mdp.loss import MOST_STORED
@@ -23,7 +25,7 @@ from panda_mdp.methods.optimal.dual import (
 from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph, missing
 from panda_mdp.methods.optimal.lp import SmallLp, is_small
 from panda_mdp.methods.optimal.stars import has_peaks, open_with_stars
-from panda_mdp.methods.optimal.starts import cheapest_outputs, cheapest_rows
+from panda_mdp.methods.optimal.starts import cheapest_rows
 from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Multipliers, Proved
@@ -189,7 +191,9 @@ class FirstOrder(TableSolver):
             yield self.last_resort(standing)
         if standing.stopped is Stopped.NEGLIGIBLE and self.iterates is not None and not self.sparse:
             # Next to an optimum of 0 a record's cheapest output is nearer than single precision.
-            yield self.certified(cheapest_outputs(self.problem), standing)
+            loss = self.problem.loss
+            cheapest = np.arange(loss.shape[1]) == loss.argmin(axis=1)[:, None]
+            yield self.certified(cheapest.astype(np.float64), standing)
 
     def agree(self, decision: bool) -> bool:
         return self.engine.agree(decision)
