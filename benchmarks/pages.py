@@ -1,9 +1,10 @@
-"""Draw the pictures of docs/browser.md that show PAnDA, balls and every point in the page.
+"""Draw the pictures of docs/browser.md: both pages, on a desktop and on a phone.
 
-    python benchmarks/pages.py [--city rome.npz]
+    python benchmarks/pages.py [--city rome.npz] [--all-of-it]
 
-Starts a server with three deployments over 240 places of a city's centre (a synthetic one unless a
-city is given) and photographs the page in Chromium: a desktop, and a phone in dark and in Italian.
+Starts a server with a deployment of 700 places of a city's centre (a synthetic one unless a city is
+given), one of each other kind over 240, and 400 simulated reports around three places, and
+photographs both pages in Chromium. `--all-of-it` adds one picture of all places of the city.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import io
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +26,32 @@ from panda_mdp.panda.selection import PandaOptions
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}
+PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2, "has_touch": True}
+DARK = {**PHONE, "color_scheme": "dark", "locale": "it-IT"}
 DESKTOP = {"viewport": {"width": 1280, "height": 800}}
+DESK = {"viewport": {"width": 1280, "height": 960}}
 SPAN_KM = 1.6
+NOTICE = {"collector": "Ufficio mobilità", "purpose": "Where bicycle racks are missing"}
+CROWD = 400
+LANDMARKS = {
+    "Pantheon": (41.8986, 12.4769),
+    "Piazza Venezia": (41.8959, 12.4823),
+    "Castel Sant'Angelo": (41.9031, 12.4663),
+    "San Pietro": (41.9022, 12.4539),
+    "Piazza del Popolo": (41.9107, 12.4764),
+    "Fontana di Trevi": (41.9009, 12.4833),
+    "Colosseo": (41.8902, 12.4922),
+    "Circo Massimo": (41.8861, 12.4851),
+    "Termini": (41.9010, 12.5018),
+}
+"""Names to search for, where the city is Rome."""
 
 
 def main() -> None:
     """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--city", type=Path, help="a city as pm.load_city reads it")
+    parser.add_argument("--all-of-it", action="store_true", help="the whole city as well")
     given = parser.parse_args()
     from protocol_browser import open_browser
     from protocol_servers import Running
@@ -42,31 +61,44 @@ def main() -> None:
         server = Running(f"{folder}/panda.db", Path(folder)).start()
         try:
             centre = deploy(server, city, Path(folder))
-            made = server.admin.post("/v1/tokens", json={"role": "reporter", "count": 3}).json()
-            tokens = [token["token"] for token in made["tokens"]]
+            names = ["desktop", "phone", "phone-italian", "panda", "point", "ball", "rome"]
+            made = server.admin.post("/v1/tokens", json={"role": "reporter", "count": len(names)})
+            told = (token["token"] for token in made.json()["tokens"])
+            tokens = dict(zip(names, told, strict=True))
+            kinds = ["city", "city", "city", "panda", "area", "ball", "whole"]
+            screens = [DESKTOP, PHONE, DARK, DESKTOP, DARK, PHONE, DESKTOP]
             with open_browser() as browser:
-                photograph(
-                    browser, server.url, "panda", tokens[0], centre, "browser-panda", DESKTOP
-                )
-                dark = {**PHONE, "color_scheme": "dark", "locale": "it-IT"}
-                photograph(browser, server.url, "area", tokens[1], centre, "browser-point", dark)
-                photograph(browser, server.url, "ball", tokens[2], centre, "browser-ball", PHONE)
+                for name, kind, screen in zip(names, kinds, screens, strict=True):
+                    if kind == "whole":
+                        if not given.all_of_it:
+                            continue
+                        publish_whole(server, city, Path(folder))
+                    link = f"{server.url}/#deployment={kind}&token={tokens[name]}"
+                    photograph(browser, link, centre, f"browser-{name}", screen)
+                photograph_desk(browser, server)
         finally:
             server.stop()
 
 
 def deploy(server: Any, city: pm.City, folder: Path) -> tuple[float, float]:
-    """The three deployments; the place that is picked."""
+    """Four deployments, and reports of one of them; the place that is picked."""
     lat, lon = float(np.median(city.lat)), float(np.median(city.lon))
     north = SPAN_KM / 111.2
     east = north / np.cos(np.deg2rad(lat))
     near = (abs(city.lat - lat) < north) & (abs(city.lon - lon) < east)
     rng = np.random.default_rng(1)
-    chosen = rng.choice(np.flatnonzero(near), 240, replace=False)
+    many = rng.choice(np.flatnonzero(near), 700, replace=False)
+    domain = pm.Domain.from_points(np.round(city.lat[many], 7), np.round(city.lon[many], 7))
+    outputs, streets = np.arange(0, 700, 10), part_of(city, near)
+    problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 3.0)
+    table = pm.optimal(problem, gap=0.05)
+    pm.compact(table).save(folder / "city.pmdp")
+    publish(server, "city", folder / "city.pmdp", domain, streets, kind="table")
+    report(server, table, rng)
+    chosen = many[:240]
     domain = pm.Domain.from_points(np.round(city.lat[chosen], 7), np.round(city.lon[chosen], 7))
     outputs = np.arange(0, 240, 6)
     problem = pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 4.0)
-    streets = part_of(city, near)
     scheme = pm.BallAnchors(1.0).scheme(problem, 1e-2, PandaOptions())
     pm.PandaTable(scheme).save(folder / "panda.pmdp")
     publish(server, "panda", folder / "panda.pmdp", domain, streets, kind="panda")
@@ -92,8 +124,37 @@ def part_of(city: pm.City, near: Any) -> dict[str, Any]:
     place[keep] = np.arange(len(keep))
     u, v = place[city.u], place[city.v]
     both = (u >= 0) & (v >= 0)
-    lat, lon = city.lat[keep].tolist(), city.lon[keep].tolist()
-    return {"lat": lat, "lon": lon, "u": u[both].tolist(), "v": v[both].tolist()}
+    lat, lon = city.lat[keep], city.lon[keep]
+    names = [
+        {"name": name, "lat": at[0], "lon": at[1], "kind": "landmark"}
+        for name, at in LANDMARKS.items()
+        if lat.min() <= at[0] <= lat.max() and lon.min() <= at[1] <= lon.max()
+    ]
+    places = {"lat": lat.tolist(), "lon": lon.tolist(), "names": names}
+    return {**places, "u": u[both].tolist(), "v": v[both].tolist()}
+
+
+def publish_whole(server: Any, city: pm.City, folder: Path) -> None:
+    """All places of the city, whose table is the exponential mechanism's: only its size counts."""
+    domain = city.domain()
+    outputs = np.linspace(0, domain.size - 1, 100).astype(int)
+    table = pm.exponential(pm.Problem(domain, outputs, pm.distance_loss(domain, outputs), 5.0))
+    pm.compact(table).save(folder / "whole.pmdp")
+    streets = part_of(city, np.full(len(city.lat), True))
+    publish(server, "whole", folder / "whole.pmdp", domain, streets, kind="table")
+
+
+def report(server: Any, table: Any, rng: np.random.Generator) -> None:
+    """Reports of a made-up crowd around three places."""
+    domain = table.problem.domain
+    around = rng.choice(domain.size, 3, replace=False)
+    made = server.admin.post("/v1/tokens", json={"role": "reporter", "count": CROWD}).json()
+    client = server.client()
+    for k, token in enumerate(made["tokens"]):
+        near = np.argsort(domain.distances([around[k % 3]])[0])[:12]
+        body = {"id": str(uuid.uuid4()), "output": int(table.sample(int(rng.choice(near))))}
+        headers = {"authorization": f"Bearer {token['token']}"}
+        client.post("/v1/deployments/city/reports", json=body, headers=headers).raise_for_status()
 
 
 def publish(
@@ -109,30 +170,52 @@ def publish(
     )
     made.raise_for_status()
     wanted = {"name": name, "table": {"name": name, "version": 1}, "reports_per_period": 3, **kind}
-    notice = {"collector": "Ufficio mobilità", "purpose": "Where bicycle racks are missing"}
-    server.admin.post("/v1/deployments", json={**wanted, **notice}).raise_for_status()
+    server.admin.post("/v1/deployments", json={**wanted, **NOTICE}).raise_for_status()
 
 
 def photograph(
-    browser: Any,
-    url: str,
-    name: str,
-    token: str,
-    place: tuple[float, float],
-    picture: str,
-    screen: dict[str, Any],
+    browser: Any, link: str, place: tuple[float, float], picture: str, screen: dict[str, Any]
 ) -> None:
-    """Report from a place, and keep what the page then shows, in 200 colours."""
+    """Report from a place, and keep what the page then shows; `browser-phone` before it is sent."""
     from protocol_browser import visit
 
-    with visit(browser, f"{url}/#deployment={name}&token={token}", **screen) as at:
+    narrow = screen["viewport"]["width"] < 500
+    with visit(browser, link, **screen) as at:
         at.ready()
-        at.pick(*place)
-        at.send()
-        at.page.evaluate("document.getElementById('spread').scrollIntoView()")
+        at.page.evaluate("document.getElementById('by-list').open = true")
+        at.page.fill("#numbers", "{:.5f}, {:.5f}".format(*place))
+        at.page.press("#numbers", "Enter")
+        at.page.wait_for_selector("#next:not([disabled])" if narrow else "#spread:visible")
+        if narrow:
+            at.page.click("#next")
+        if picture != "browser-phone":
+            if narrow:
+                at.page.click("#next")
+            at.send()
+            at.page.evaluate("document.getElementById('spread').scrollIntoView()")
         at.page.wait_for_timeout(3500)
-        data = at.page.screenshot(full_page=False)
-    image = Image.open(io.BytesIO(data)).convert("RGB")
+        keep(at.page, picture, screen)
+
+
+def photograph_desk(browser: Any, server: Any) -> None:
+    """The operator's page: the maps, what an operator can do, and both on a phone."""
+    from protocol_browser import visit
+
+    for picture, screen in (("desktop", DESK), ("acts", DESK), ("phone", PHONE)):
+        with visit(browser, f"{server.url}/operator", **screen) as at:
+            at.page.fill("#token", server.admin_token)
+            at.page.press("#token", "Enter")
+            at.page.wait_for_selector("#maps-said:not(:empty)", timeout=120_000)
+            at.page.locator("#deployments >> text=city").first.click()
+            at.page.wait_for_timeout(3500)
+            if picture == "acts":
+                at.page.evaluate("document.getElementById('acts-title').scrollIntoView()")
+            keep(at.page, f"operator-{picture}", screen)
+
+
+def keep(page: Any, picture: str, screen: dict[str, Any]) -> None:
+    """What a page shows, in 200 colours."""
+    image = Image.open(io.BytesIO(page.screenshot(full_page=False))).convert("RGB")
     if "device_scale_factor" in screen:
         image = image.resize((image.width // 2, image.height // 2))
     image.quantize(200).save(IMAGES / f"{picture}.png", optimize=True)

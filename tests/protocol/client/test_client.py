@@ -420,7 +420,7 @@ def test_the_operators_key_is_pinned_at_first_use(server, tmp_path, clock):
     # The old key's versions are not those of the new one.
     with connect(server, tmp_path, clock) as client:
         client.trust.pin_key(server.key.public)
-        assert client.trust.known().tables == {}
+        assert client.trust.known().statements == {}
         client.plan("table")
 
 

@@ -183,7 +183,7 @@ def test_a_successor_is_followed_and_an_impostor_is_not(server: Standin, tmp_pat
                 # The log goes on, and what was pinned stays.
                 assert client.plan("table").version == 1
                 assert client.trust.key == server.key.public
-                assert "table" in client.trust.known().tables
+                assert "table" in client.trust.known().statements
             else:
                 with pytest.raises(SignatureError):
                     client.plan("table")

@@ -15,7 +15,8 @@ from panda_mdp.errors import PrivacyError, ProtocolError, SignatureError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.rounds import parse_rows
-from panda_mdp.protocol.client.trust import Pin, Trust, read_statement
+from panda_mdp.protocol.client.trust import Trust, read_statement
+from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.signing import Keyring
 from panda_mdp.table.decode import Expected
 
@@ -105,7 +106,7 @@ def test_an_older_statement_is_refused_wherever_it_is_in_the_log(server, tmp_pat
     older = read_statement(server.signed(server.deployment("table")), key)
     server.version = 2
     newer = read_statement(server.signed(server.deployment("table")), key)
-    trust.accept(newer, 1, None)
+    trust.accept(newer, 1)
     trust.check_statement(newer, 1)
     with pytest.raises(SignatureError, match="older than version 2"):
         trust.check_statement(older, 1)
@@ -180,10 +181,21 @@ def test_one_version_has_one_file_whatever_is_signed(server, tmp_path):
     trust = Trust(tmp_path, URL)
     key = Keyring(server.key.public, [server.key.public])
     stated = read_statement(server.signed(server.deployment("table")), key)
-    trust.accept(stated, 1, Pin("city", 1, "a" * 64))
-    with pytest.raises(SignatureError, match="has another file than before"):
-        trust.check_version("table", Pin("city", 1, "b" * 64), None, True)
-    trust.check_version("table", Pin("city", 2, "b" * 64), None, True)
+    trust.accept(stated, 1)
+    changed = stated.model_copy(update={"table_identity": "b" * 64})
+    with pytest.raises(SignatureError, match="is another table than before"):
+        trust.check_version(changed, None, True)
+    named = TableRef(name="city", version=2)
+    trust.check_version(changed.model_copy(update={"table": named}), None, True)
+
+
+def test_another_table_than_the_signed_one_is_no_description_of_it(server, tmp_path):
+    """Its file may be the same: names and versions are what a user accepts."""
+    key = Keyring(server.key.public, [server.key.public])
+    said = server.signed(server.deployment("table"))
+    other = said.table.model_copy(update={"version": 7})
+    with pytest.raises(SignatureError, match="table"):
+        read_statement(said.model_copy(update={"table": other}), key)
 
 
 @pytest.mark.parametrize("off", [-1, 1])

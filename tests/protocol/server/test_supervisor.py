@@ -83,6 +83,12 @@ def solve(store: Store, key: Round) -> None:
     conclude(store, key, future)
 
 
+def turned(supervisor: Supervisor, store: Store) -> str:
+    """The state of the round after another turn."""
+    supervisor.turn()
+    return stored(store).state
+
+
 def until(done: Callable[[], object], limit: float = PATIENCE) -> None:
     deadline = time.monotonic() + limit
     while not done():
@@ -121,37 +127,37 @@ def test_a_round_that_cannot_be_solved_says_why(store: Store) -> None:
 
 def test_a_worker_that_dies_fails_its_round(store: Store) -> None:
     """Somebody, or the system for lack of memory, kills the worker."""
-    changed: list[int] = []
     waiting(store)
-    supervisor = Supervisor(store, lambda: changed.append(1), 0.02)
-    supervisor.start()
-    until(active_children)
+    supervisor, before = Supervisor(store), store.value("deployment_changes")
+    supervisor.turn()
     active_children()[0].kill()
-    until(lambda: stored(store).state != "solving")
-    supervisor.stop()
+    until(lambda: turned(supervisor, store) != "solving")
+    supervisor.close()
     found = stored(store)
     assert found.state == "failed" and "ended unexpectedly" in (found.error or "")
-    assert changed
+    # No table came of it, so what reports are taken for stays.
+    assert store.value("deployment_changes") == before
 
 
 def test_a_stopped_server_leaves_its_round_for_the_next_one(store: Store) -> None:
     waiting(store)
-    first = Supervisor(store, lambda: None, 0.02)
-    first.start()
-    until(lambda: stored(store).lease)
-    first.stop()
+    first, before = Supervisor(store), store.value("deployment_changes")
+    first.turn()
+    assert stored(store).lease and active_children()
+    first.close()
     assert (stored(store).state, stored(store).lease) == ("solving", None)
-    second = Supervisor(store, lambda: None, 0.02)
-    second.start()
-    until(lambda: stored(store).state == "solved", 240)
-    second.stop()
+    assert not active_children()
+    second = Supervisor(store)
+    until(lambda: turned(second, store) == "solved", 240)
+    second.close()
+    assert store.value("deployment_changes") != before
 
 
 def test_only_the_round_of_a_server_that_is_gone_is_solved_again(store: Store) -> None:
     leases = [now() + timedelta(minutes=1), now() - timedelta(milliseconds=1)]
     for number, lease in enumerate(leases, 1):
         waiting(store, number, lease=lease)
-    other = Supervisor(store, lambda: None)
+    other = Supervisor(store)
     other.turn()
     held, taken = (stored(store, number).lease for number in (1, 2))
     assert held == leases[0] and taken is not None and taken > leases[1]
@@ -160,7 +166,7 @@ def test_only_the_round_of_a_server_that_is_gone_is_solved_again(store: Store) -
 
 def test_a_server_whose_round_has_ended_ends_its_worker(store: Store) -> None:
     waiting(store)
-    server = Supervisor(store, lambda: None)
+    server = Supervisor(store)
     server.turn()
     assert active_children()
     # Another server has solved the round meanwhile.
@@ -172,7 +178,7 @@ def test_a_server_whose_round_has_ended_ends_its_worker(store: Store) -> None:
 
 def test_a_round_is_closed_in_time(store: Store) -> None:
     waiting(store, state="open", closes_at=now() + timedelta(hours=1))
-    server = Supervisor(store, lambda: None)
+    server = Supervisor(store)
     server.turn()
     assert stored(store).state == "open" and not active_children()
     change(store, closes_at=now())

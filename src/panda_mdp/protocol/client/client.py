@@ -32,7 +32,7 @@ from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.client.plans import BallPlan, Plan, TablePlan
 from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.client.rounds import AnchorsPlan
-from panda_mdp.protocol.client.trust import Pin, Trust, check_domain, check_heads, read_statement
+from panda_mdp.protocol.client.trust import Trust, check_domain, check_heads, read_statement
 from panda_mdp.protocol.client.wire import Network, Wire, digest_of_file
 from panda_mdp.protocol.ledger.allowance import LEAST_AREA_KM2, LEAST_PLACES, Allowance
 from panda_mdp.protocol.ledger.ledger import Books, Ledger
@@ -180,22 +180,20 @@ class Client(AbstractContextManager["Client"]):
         log = self.trust.witnessed(self.log())
         number = log.number_of(info.signed, f"deployment {name}")
         self.trust.check_statement(stated, number)
-        pin = None
         if info.kind == "anchors":
             log.check_round(name, info.round)
         else:
             table = info.table
             table.verify(key)
-            place = log.number_of(table.signed, f"table {table.name}")
-            pin = Pin(table.name, table.version, table.sha256, place)
-            self.trust.check_version(name, pin, version, accept_update)
+            log.number_of(table.signed, f"table {table.name}")
+            self.trust.check_version(stated, version, accept_update)
         plan = PLANS[info.kind](self, info)
         check_domain(stated, plan.domain)
         if expected is not None:
             whole = plan.table if isinstance(plan, TablePlan) else None
             expected.check(plan.domain, plan.cost.epsilon, whole)
         self._check_allowed(plan)
-        self.trust.accept(stated, number, pin)
+        self.trust.accept(stated, number)
         return plan
 
     @contextmanager

@@ -29,29 +29,12 @@ LOCK = "trust.lock"
 
 
 @dataclass(frozen=True)
-class Pin:
-    """The table that a user accepted for a deployment."""
-
-    table: str
-    version: int
-    sha256: str
-    number: int = 0
-    """Its place in the log."""
-
-    @property
-    def label(self) -> str:
-        """What names a file for ever."""
-        return f"{self.table} {self.version}"
-
-
-@dataclass(frozen=True)
 class Seen:
-    """The latest statement about a deployment, and its place in the log."""
+    """The latest statement about a deployment, whose table the user accepted."""
 
-    version: int
-    issued: int
-    content: str
-    number: int
+    stated: Statement
+    number: int | None
+    """Its place in the log; None where the log was forgotten since."""
 
 
 @dataclass
@@ -61,9 +44,8 @@ class Known:
     key: str | None = None
     log: LogHead | None = None
     statements: dict[str, Seen] = field(default_factory=dict)
-    tables: dict[str, Pin] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """The SHA-256 of every version of a table that was seen."""
+    """The identity of every version of a table that was seen."""
     witnesses: list[str] = field(default_factory=list)
     """Keys without whose word nothing of the log counts."""
 
@@ -163,48 +145,47 @@ class Trust:
                 known.log = head
 
     def forget_log(self) -> None:
-        """Forget the log, and with it which statements and tables were the latest."""
+        """Forget the log, and with it which statements were the latest."""
         with self._change() as known:
             known.log = None
-            known.statements.clear()
-            for name, pin in known.tables.items():
-                known.tables[name] = replace(pin, number=0)
+            for name, seen in known.statements.items():
+                known.statements[name] = replace(seen, number=None)
 
-    def check_version(
-        self, deployment: str, offered: Pin, version: int | None, accept_update: bool
-    ) -> None:
+    def check_version(self, stated: Statement, version: int | None, accept_update: bool) -> None:
         """Refuse another table than the pinned one unless it is asked for, and always another
         file under a name and version that were seen before."""
-        known = self.known()
-        if known.files.get(offered.label, offered.sha256) != offered.sha256:
+        known, offered, label = self.known(), stated.table, _label(stated)
+        if offered is None:
+            return
+        if known.files.get(label, stated.table_identity) != stated.table_identity:
             raise SignatureError(
-                f"table {offered.table} version {offered.version} has another file than before; "
-                "versions never change, so the operator shows different tables: do not report"
+                f"table {label} is another table than before; versions never change, so the "
+                "operator shows different tables: do not report"
             )
         if version is not None and offered.version != version:
-            raise ProtocolError(
-                f"table {offered.table} is at version {offered.version} and {version} is asked for"
-            )
-        pinned = known.tables.get(deployment)
+            raise ProtocolError(f"table {label} is in force and version {version} is asked for")
+        pinned = known.statements.get(stated.name)
         if pinned is None or version is not None or accept_update:
             return
-        if offered == replace(pinned, number=offered.number):
-            return
-        older = ", an older one" if offered.number < pinned.number else ""
-        raise ProtocolError(
-            f"deployment {deployment} now uses table {offered.table} version {offered.version}"
-            f"{older}, and {pinned.table} version {pinned.version} is pinned; look at what it "
-            "costs and accept it (accept_update=True, `panda-mdp client fetch --accept-update`)"
-        )
+        before = pinned.stated.table or offered
+        if before != offered:
+            fell = before.name == offered.name and before.version > offered.version
+            older = ", an older one" if fell else ""
+            raise ProtocolError(
+                f"deployment {stated.name} now uses table {label}{older}, and "
+                f"{before.name} version {before.version} is pinned; look at what it costs and "
+                "accept it (accept_update=True, `panda-mdp client fetch --accept-update`)"
+            )
 
     def check_statement(self, stated: Statement, number: int) -> None:
         """Refuse a statement that is older than one seen before, or another one of its version.
         `number` is its place in the log."""
-        before = self.known().statements.get(stated.name)
-        if before is None:
+        seen = self.known().statements.get(stated.name)
+        if seen is None or seen.number is None:
             return
+        before = seen.stated
         older = (stated.version, stated.issued) < (before.version, before.issued)
-        if older or number < before.number:
+        if older or number < seen.number:
             raise SignatureError(
                 f"the server shows version {stated.version} of deployment {stated.name}, which is "
                 f"older than version {before.version}, seen before: operators do not go back, "
@@ -216,14 +197,12 @@ class Trust:
                 f"deployment {stated.name}; do not report"
             )
 
-    def accept(self, stated: Statement, number: int, table: Pin | None) -> None:
-        """Remember a statement and its table, which passed all checks."""
+    def accept(self, stated: Statement, number: int) -> None:
+        """Remember a statement, which passed all checks, and its table."""
         with self._change() as known:
-            seen = Seen(stated.version, stated.issued, stated.content, number)
-            known.statements[stated.name] = seen
-            if table is not None:
-                known.tables[stated.name] = table
-                known.files[table.label] = table.sha256
+            known.statements[stated.name] = Seen(stated, number)
+            if stated.table_identity is not None:
+                known.files[_label(stated)] = stated.table_identity
 
     def known(self) -> Known:
         """What is known of the server."""
@@ -247,6 +226,11 @@ class Trust:
                 f"{self._path}: the pinned keys cannot be read; restore the file, or delete it and "
                 "compare the keys with the operators again"
             ) from None
+
+
+def _label(stated: Statement) -> str:
+    """What names a table's file for ever."""
+    return "none" if stated.table is None else f"{stated.table.name} version {stated.table.version}"
 
 
 def read_statement(info: AnyDeployment, key: Keyring) -> Statement:

@@ -249,6 +249,7 @@ class TableBased(Deployed):
             "delta": self.guarantee.delta,
             "unit": self.table.unit,
             "domain": self.table.domain,
+            "table": TableRef(name=self.table.name, version=self.table.version),
             "table_identity": self.table.identity,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cachetools import LRUCache, TTLCache, cached
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
@@ -33,7 +34,7 @@ from panda_mdp.protocol.server.store.deployments import (
     solved_round,
 )
 from panda_mdp.protocol.server.store.reports import Quota
-from panda_mdp.protocol.server.store.schema import IssuerRow, UploadRow, now
+from panda_mdp.protocol.server.store.schema import IssuerRow, RoundRow, UploadRow, now
 from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
@@ -227,10 +228,8 @@ class Context:
         self.live = LiveDeployments(store)
         self.writer = ReportWriter(store, settings.batch_reports, settings.queued_reports)
         self.pool = Pool()
-        self.supervisor = Supervisor(
-            store, self.live.refresh, settings.poll_seconds, settings.retention_days
-        )
-        self._watch: asyncio.Task[None] | None = None
+        self.supervisor = Supervisor(store, settings.retention_days)
+        self._watches: list[asyncio.Task[None]] = []
         # Anybody may ask, so a row that was written is good for a while.
         once: TTLCache[object, None] = TTLCache(1, LOOK_SECONDS)
         self._check_writable = cached(once, lock=threading.Lock())(store.check_writable)
@@ -239,25 +238,29 @@ class Context:
         """Begin to write reports, solve rounds and watch for changes."""
         await run_in_threadpool(self._prepare)
         self.writer.start()
-        self.supervisor.start()
-        self._watch = asyncio.create_task(self._watch_others())
+        # Apart from each other: what takes long must not keep a revoked token alive.
+        looks = (self._turn,), (self.book.refresh, self.live.refresh)
+        self._watches = [asyncio.create_task(self._repeat(*each)) for each in looks]
 
     def _prepare(self) -> None:
         self.book.load()
         with self.store.write() as session:
             sign_all(session, self.key)
+            if self.store.sqlite:
+                # What was solved when the only server of a database ended is solved again.
+                session.execute(update(RoundRow).values(lease=None))
 
     async def stop(self) -> None:
         """Store what waits, end the workers."""
-        if self._watch is not None:
-            self._watch.cancel()
-        for end in (self.writer.stop, self.supervisor.stop, self.pool.close):
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        for end in (self.writer.stop, self.supervisor.close, self.pool.close):
             await run_in_threadpool(end)
         self.store.close()
 
     def notice_changes(self) -> None:
         """See to what a request has changed, at once and not only at the next turn."""
-        self.supervisor.wake()
         with suppress(SQLAlchemyError):
             self.live.refresh()
 
@@ -279,12 +282,17 @@ class Context:
 
         return self.files(f"table/{ref.name}/{ref.version}", read)
 
-    async def _watch_others(self) -> None:
-        """Notice within a second what other servers and commands have changed."""
+    def _turn(self) -> None:
+        # Ctrl-C is the server's: workers inherit that they do not see it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self.supervisor.turn()
+
+    async def _repeat(self, *looks: Callable[[], None]) -> None:
+        """See to what is due, or notice what other servers and commands have changed."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await run_in_threadpool(self.book.refresh)
-                await run_in_threadpool(self.live.refresh)
-            except Exception as error:
-                _log.error("changes could not be looked at: %s", type(error).__name__)
+            for look in looks:
+                try:
+                    await run_in_threadpool(look)
+                except Exception as error:
+                    _log.error("changes could not be looked at: %s", type(error).__name__)
+            await asyncio.sleep(self.settings.poll_seconds)

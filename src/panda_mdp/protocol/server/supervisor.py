@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -48,58 +45,23 @@ def _unsolved(session: Session, key: Round) -> RoundRow | None:
 
 
 class Supervisor:
-    """A thread that closes rounds in time, has them solved, and deletes old reports."""
+    """Closes rounds in time, has them solved, and deletes old reports: whoever has one calls `turn`
+    again and again, from one thread at a time."""
 
-    def __init__(
-        self,
-        store: Store,
-        changed: Callable[[], None],
-        poll_seconds: float = 0.25,
-        retention_days: int | None = None,
-    ) -> None:
+    def __init__(self, store: Store, retention_days: int | None = None) -> None:
         self._store = store
-        self._changed = changed
-        self._poll = poll_seconds
         self._retention_days = retention_days
         self._removed = -math.inf
-        self._wake = threading.Event()
-        self._ending = False
         self._running: tuple[Round, Future[Solution]] | None = None
         self._pool = Pool(1)
-        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
-    def start(self) -> None:
-        """Begin; what was solved when the only server of a database ended is solved again."""
-        if self._store.sqlite:
-            with self._store.write() as session:
-                session.execute(update(RoundRow).values(lease=None))
-        self._thread.start()
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """End the worker; its round is solved by another server or after the next start."""
-        self._ending = True
-        self._wake.set()
-        self._thread.join()
         self._pool.close()
         # Where the database is gone, the lease runs out by itself.
         with suppress(SQLAlchemyError), self._store.write() as session:
             if self._running and (row := _unsolved(session, self._running[0])):
                 row.lease = None
-
-    def wake(self) -> None:
-        """Look now, and not only at the next turn."""
-        self._wake.set()
-
-    def _run(self) -> None:
-        # Ctrl-C is the server's: workers inherit that they do not see it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        while not self._ending:
-            try:
-                self.turn()
-            except SQLAlchemyError as error:
-                _log.error("rounds could not be looked at: %s", type(error).__name__)
-            self._wake.wait(self._poll)
-            self._wake.clear()
 
     def turn(self) -> None:
         """Look once at everything: what is due, what has ended, what can be started."""
@@ -147,7 +109,6 @@ class Supervisor:
         if solved.done():
             self._running = None
             conclude(self._store, key, solved)
-            self._changed()
             return
         with self._store.read() as session:
             row = _unsolved(session, key)

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
@@ -33,7 +33,6 @@ from panda_mdp.protocol.server.failures import JSON, Failure, parse
 from panda_mdp.protocol.server.gate import NO_TOKEN
 
 OCTETS = "application/octet-stream"
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 DRAINED = 128 << 20
 """A refused body up to this length is read and dropped; beyond it the connection is closed."""
 SHORT = 64 << 10
@@ -41,8 +40,8 @@ SHORT = 64 << 10
 T = TypeVar("T", bound=Callable[..., Any])
 Responses = dict[int | str, Facts]
 
-NamePath = Annotated[str, Path(pattern=NAME_PATTERN, max_length=64)]
-VersionPath = Annotated[int, Path(ge=1, lt=2**31)]
+Limit = Annotated[int, Field(ge=1, le=1_000)]
+"""Entries of a page."""
 
 
 async def shared_context(request: Request) -> Context:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import select
 
@@ -20,20 +20,20 @@ from panda_mdp.protocol.messages.catalogue import (
     TableList,
     TableRef,
 )
-from panda_mdp.protocol.messages.log import MOST_LEAVES, CoSigned, Log, LogEntries
+from panda_mdp.protocol.messages.log import CoSigned, Log, LogEntries
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
+from panda_mdp.protocol.messages.types import Count, Name, Version
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.routes import (
     OCTETS,
     Admin,
     Auditor,
     File,
-    NamePath,
+    Limit,
     Reading,
     Responses,
     Routes,
     Shared,
-    VersionPath,
     Writing,
     answer,
     body_of,
@@ -98,13 +98,13 @@ def get_domains(session: Reading) -> DomainList:
 
 
 @router.serves("GET", "/v1/domains/{domain_id}", DomainDetail)
-def get_domain(context: Shared, domain_id: NamePath) -> Response:
+def get_domain(context: Shared, domain_id: Name) -> Response:
     """A whole domain; parts of one are not served, because a part tells a place."""
     return _of_domain(context, domain_id, domain_detail)
 
 
 @router.serves("GET", "/v1/domains/{domain_id}/streets", Streets)
-def get_streets(context: Shared, domain_id: NamePath) -> Response:
+def get_streets(context: Shared, domain_id: Name) -> Response:
     """The streets of a domain, for drawing only; degrees as integers over 1e6."""
     return _of_domain(context, domain_id, streets_of)
 
@@ -122,7 +122,7 @@ def _of_domain(context: Context, domain_id: str, say: Callable[[DomainRow], byte
 
 
 @router.serves("POST", "/v1/tables/{name}", TableInfo, 201)
-def post_table(context: Shared, operator: Admin, name: NamePath, body: File) -> TableInfo:
+def post_table(context: Shared, operator: Admin, name: Name, body: File) -> TableInfo:
     """Publish a table, a .pmdp file: audited over all pairs, signed, the next version.
 
     Streets are those of a domain with the same records.
@@ -144,14 +144,14 @@ def get_tables(session: Reading) -> TableList:
 
 
 @router.serves("GET", "/v1/tables/{name}/{version}", TableInfo)
-def get_table(session: Reading, name: NamePath, version: VersionPath) -> Response:
+def get_table(session: Reading, name: Name, version: Version) -> Response:
     """What a version of a table claims, and the operator's signature."""
     return answer(table_row(session, TableRef(name=name, version=version)).info, cache=_FOREVER)
 
 
 @router.serves("GET", "/v1/tables/{name}/{version}/file", _FILE)
 def get_file(
-    request: Request, context: Shared, session: Reading, name: NamePath, version: VersionPath
+    request: Request, context: Shared, session: Reading, name: Name, version: Version
 ) -> Response:
     """The file of a table, always whole: which part somebody asks for would tell where they are."""
     ref = TableRef(name=name, version=version)
@@ -183,9 +183,6 @@ async def _chunks(data: bytes) -> AsyncIterator[bytes]:
 # The log
 
 
-Number = Annotated[int, Query(ge=0, le=MOST_LEAVES)]
-
-
 @router.serves("GET", "/v1/log", Log)
 def get_log(session: Reading) -> Log:
     """The signed head and the hashes of all entries, the same for everybody."""
@@ -202,8 +199,6 @@ def post_witness(
 
 
 @router.serves("GET", "/v1/log/entries", LogEntries)
-def get_entries(
-    session: Reading, first: Number = 0, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
-) -> LogEntries:
+def get_entries(session: Reading, first: Count = 0, limit: Limit = 100) -> LogEntries:
     """Entries as they were signed: tables and deployments, one after the other."""
     return entries(session, first, limit)

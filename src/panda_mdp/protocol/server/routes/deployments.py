@@ -18,9 +18,10 @@ from panda_mdp.protocol.messages.deployments import (
     DeploymentPatch,
     deployment_request,
 )
+from panda_mdp.protocol.messages.types import Name
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.routes import Admin, NamePath, Reading, Routes, Shared, body_of
+from panda_mdp.protocol.server.routes import Admin, Reading, Routes, Shared, body_of
 from panda_mdp.protocol.server.solving import BallTable, anchors_facts
 from panda_mdp.protocol.server.store import deployments as stored
 from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
@@ -106,7 +107,7 @@ def get_deployments(session: Reading) -> DeploymentList:
 
 
 @router.serves("GET", "/v1/deployments/{name}", Deployment)
-def get_deployment(session: Reading, name: NamePath) -> AnyDeployment:
+def get_deployment(session: Reading, name: Name) -> AnyDeployment:
     """Everything that a client needs to draw, and to know what it costs."""
     return stored.describe(session, stored.find(session, name))
 
@@ -115,7 +116,7 @@ def get_deployment(session: Reading, name: NamePath) -> AnyDeployment:
 def patch_deployment(
     context: Shared,
     operator: Admin,
-    name: NamePath,
+    name: Name,
     patch: Annotated[DeploymentPatch, body_of(DeploymentPatch)],
 ) -> AnyDeployment:
     """Put another table or other limits into force, or stop and start taking reports."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import select
@@ -21,11 +21,13 @@ from panda_mdp.protocol.messages.service import (
     TokenRequest,
     TokensMade,
 )
+from panda_mdp.protocol.messages.types import Count, TokenId
 from panda_mdp.protocol.server.failures import unavailable
 from panda_mdp.protocol.server.gate import ENROL, Metrics
 from panda_mdp.protocol.server.routes import (
     Admin,
     Auditor,
+    Limit,
     Monitor,
     Reading,
     Reporter,
@@ -73,9 +75,7 @@ def get_tokens(
 
 
 @router.serves("DELETE", "/v1/tokens/{token_id}", {204: {"description": "Revoked."}})
-def delete_token(
-    context: Shared, operator: Admin, token_id: Annotated[str, Path(pattern=r"^[0-9a-f]{12}$")]
-) -> Response:
+def delete_token(context: Shared, operator: Admin, token_id: TokenId) -> Response:
     """Revoke a token at once. Its reports stay."""
     context.book.revoke(token_id, operator.id)
     return Response(status_code=204)
@@ -103,8 +103,8 @@ def delete_reports(context: Shared, reporter: Reporter) -> RemovalDone:
 def get_actions(
     session: Reading,
     auditor: Auditor,
-    before: Annotated[int, Query(ge=1, lt=2**53)] = 2**53 - 1,
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    before: Count = 2**53 - 1,
+    limit: Limit = 100,
 ) -> ActionList:
     """What operators did, the latest first; `before` pages on."""
     acts = select(ActionRow).where(ActionRow.seq < before).order_by(ActionRow.seq.desc())

@@ -22,6 +22,7 @@ from panda_mdp.protocol.messages.deployments import (
     ReportRequest,
 )
 from panda_mdp.protocol.messages.signing import digest_of
+from panda_mdp.protocol.messages.types import Count, Name
 from panda_mdp.protocol.server.auth import Token
 from panda_mdp.protocol.server.context import Context, Live
 from panda_mdp.protocol.server.estimate import compute, gather, span
@@ -29,7 +30,6 @@ from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import (
     DESCRIBED,
     Analyst,
-    NamePath,
     Reading,
     Reporter,
     Responses,
@@ -57,7 +57,7 @@ _EXPORT: Responses = {
 
 
 async def _sender(
-    request: Request, context: Shared, name: NamePath, described: Annotated[Any, DESCRIBED]
+    request: Request, context: Shared, name: Name, described: Annotated[Any, DESCRIBED]
 ) -> Token | None:
     """Who reports, before anything of the body is read: nobody where tokens are used once."""
     live = context.live.cached(name)
@@ -75,7 +75,7 @@ async def _sender(
 async def post_report(
     context: Shared,
     sender: Annotated[Token | None, Depends(_sender)],
-    name: NamePath,
+    name: Name,
     message: Annotated[ReportRequest, body_of(ReportRequest)],
 ) -> Response:
     """Take one report: an output that was drawn. The answer comes after it is on the disk."""
@@ -105,7 +105,7 @@ async def post_report(
 
 
 @router.serves("GET", "/v1/deployments/{name}/issuer", Issuer)
-def get_issuer(context: Shared, name: NamePath) -> Issuer:
+def get_issuer(context: Shared, name: Name) -> Issuer:
     """The key that signs one-use tokens in the running period, the same for everybody."""
     live, period = _one_use(context, name)
     if {period, period + 1} - {*(live.issuers or {})}:
@@ -119,7 +119,7 @@ def get_issuer(context: Shared, name: NamePath) -> Issuer:
 def post_issue(
     context: Shared,
     reporter: Reporter,
-    name: NamePath,
+    name: Name,
     message: Annotated[IssueRequest, body_of(IssueRequest)],
 ) -> Response:
     """Sign one-use tokens blindly: one request of a token in a period, as often as it is sent."""
@@ -164,8 +164,8 @@ def _accepted(context: Context, report: Report) -> bool:
 def get_reports(
     context: Shared,
     analyst: Analyst,
-    name: NamePath,
-    after: Annotated[int, Query(ge=0, lt=2**53)] = 0,
+    name: Name,
+    after: Count = 0,
     since: datetime | None = None,
     until: datetime | None = None,
     form: Annotated[Form, Query(alias="format")] = "ndjson",
@@ -254,14 +254,14 @@ FORMS: dict[Form, tuple[str, Callable[[Pages], Iterator[bytes]]]] = {
 
 
 @router.serves("GET", "/v1/deployments/{name}/counts", Counts)
-def get_counts(context: Shared, session: Reading, analyst: Analyst, name: NamePath) -> Counts:
+def get_counts(context: Shared, session: Reading, analyst: Analyst, name: Name) -> Counts:
     """How often each output was reported, and how many reports came in each hour."""
     live = context.live.get(name)
     return count_reports(session, live.id, live.outputs)
 
 
 @router.serves("GET", "/v1/deployments/{name}/estimate", Estimate)
-def get_estimate(context: Shared, analyst: Analyst, name: NamePath) -> Response:
+def get_estimate(context: Shared, analyst: Analyst, name: Name) -> Response:
     """The share of people in each zone of near records, with 95 % limits that hold for every truth.
 
     Beside it the shares of single records, for maps: the penalised likelihood's, without limits.

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Annotated
 
 import numpy as np
-from fastapi import Query
 from fastapi.responses import Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -24,15 +23,15 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
 )
 from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
+from panda_mdp.protocol.messages.types import Name, Version
 from panda_mdp.protocol.server.failures import Failure, unavailable
 from panda_mdp.protocol.server.routes import (
     Admin,
-    NamePath,
+    Limit,
     Reading,
     Reporter,
     Routes,
     Shared,
-    VersionPath,
     Writing,
     answer,
     body_of,
@@ -58,7 +57,7 @@ ROUNDS = "/v1/deployments/{name}/rounds"
 def post_ball(
     context: Shared,
     reporter: Reporter,
-    name: NamePath,
+    name: Name,
     message: Annotated[BallRequest, body_of(BallRequest)],
 ) -> Response:
     """The rows of all records around a centre, which the client drew privately."""
@@ -102,7 +101,7 @@ def post_round(
     context: Shared,
     session: Writing,
     operator: Admin,
-    name: NamePath,
+    name: Name,
     message: Annotated[RoundRequest, body_of(RoundRequest)],
 ) -> RoundInfo:
     """Open the next round, one at a time, which closes by time, by users or by hand."""
@@ -135,9 +134,9 @@ def post_round(
 @router.serves("GET", ROUNDS, RoundList)
 def get_rounds(
     session: Reading,
-    name: NamePath,
-    before: Annotated[int, Query(ge=1, lt=2**31)] = 2**31 - 1,
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
+    name: Name,
+    before: Version = 2**31 - 1,
+    limit: Limit = 100,
 ) -> RoundList:
     """The latest rounds of a deployment, the oldest first; `before` pages back."""
     row = find(session, name)
@@ -148,13 +147,13 @@ def get_rounds(
 
 
 @router.serves("GET", f"{ROUNDS}/{{number}}", RoundInfo)
-def get_round(session: Reading, name: NamePath, number: VersionPath) -> RoundInfo:
+def get_round(session: Reading, name: Name, number: Version) -> RoundInfo:
     """How a round stands."""
     return RoundInfo.model_validate(find_round(session, name, number))
 
 
 @router.serves("POST", f"{ROUNDS}/{{number}}/close", RoundInfo)
-def post_close(session: Writing, operator: Admin, name: NamePath, number: VersionPath) -> RoundInfo:
+def post_close(session: Writing, operator: Admin, name: Name, number: Version) -> RoundInfo:
     """Take no more anchors and solve. A round that is closed already stays as it is."""
     row = find_round(session, name, number)
     if row.state == "open":
@@ -167,8 +166,8 @@ def post_close(session: Writing, operator: Admin, name: NamePath, number: Versio
 def post_anchors(
     session: Writing,
     reporter: Reporter,
-    name: NamePath,
-    number: VersionPath,
+    name: Name,
+    number: Version,
     upload: Annotated[AnchorsRequest, body_of(AnchorsRequest)],
 ) -> tuple[AnchorsAccepted, bool]:
     """Upload the anchors that were drawn: one set per token and round."""
@@ -214,7 +213,7 @@ def _keep_upload(session: Session, row: RoundRow, token: str, upload: AnchorsReq
 
 @router.serves("GET", f"{ROUNDS}/{{number}}/rows", RoundRows)
 def get_rows(
-    context: Shared, session: Reading, reporter: Reporter, name: NamePath, number: VersionPath
+    context: Shared, session: Reading, reporter: Reporter, name: Name, number: Version
 ) -> RoundRows:
     """The rows of the anchors that this token uploaded, and what the audit found: nothing in the
     request says which."""

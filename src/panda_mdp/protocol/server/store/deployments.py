@@ -200,5 +200,5 @@ def _statement(session: Session, row: DeploymentRow) -> Statement:
         domain = domain_row(session, row.request.domain).fingerprint
         stated |= {"metric": "haversine", "unit": "km", "domain": domain}
     else:
-        stated |= {"metric": current_table(session, row).metric, "table": row.tables[-1]}
+        stated |= {"metric": current_table(session, row).metric}
     return Statement(**stated)
