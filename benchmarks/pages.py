@@ -205,11 +205,13 @@ def photograph_desk(browser: Any, server: Any) -> None:
         with visit(browser, f"{server.url}/operator", **screen) as at:
             at.page.fill("#token", server.admin_token)
             at.page.press("#token", "Enter")
-            at.page.wait_for_selector("#maps-said:not(:empty)", timeout=120_000)
             at.page.locator("#deployments >> text=city").first.click()
-            at.page.wait_for_timeout(3500)
+            at.page.wait_for_selector("#maps-said:has-text('penalised')", timeout=600_000)
+            at.page.wait_for_timeout(1500)
             if picture == "acts":
-                at.page.evaluate("document.getElementById('acts-title').scrollIntoView()")
+                at.page.evaluate("document.querySelector('#acts-title').scrollIntoView()")
+                at.page.mouse.wheel(0, -24)
+                at.page.wait_for_timeout(500)
             keep(at.page, f"operator-{picture}", screen)
 
 

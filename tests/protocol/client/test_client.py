@@ -513,7 +513,7 @@ def test_one_version_has_one_file(server, client, tmp_path, table):
 
 
 def test_a_version_can_be_asked_for(server, client):
-    with pytest.raises(ProtocolError, match="1 and 2 is asked for"):
+    with pytest.raises(ProtocolError, match="version 1 is in force and version 2 is asked for"):
         client.plan("table", version=2)
     assert client.plan("table", version=1).version == 1
 

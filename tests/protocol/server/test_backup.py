@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from protocol_servers import Running, new_id, publish, small_domain, small_table
-from sqlalchemy import delete
+from sqlalchemy import delete, func, select
 from typer.testing import CliRunner, Result
 
 from panda_mdp.cli.app import app
@@ -20,11 +20,17 @@ from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.backup import back_up, read_manifest, restore
 from panda_mdp.protocol.server.store.catalogue import examine, store_table
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.schema import EntryRow
+from panda_mdp.protocol.server.store.reports import Quota, Report, store_reports
+from panda_mdp.protocol.server.store.schema import EntryRow, ReportRow
 from panda_mdp.table.encode import encode
 
 REPORTS = "/v1/deployments/main/reports"
 KEY = "0123456789abcdef"
+
+
+def new_bytes(number: int) -> bytes:
+    """The id of a report."""
+    return number.to_bytes(16)
 
 
 def command(*words: object) -> Result:
@@ -198,6 +204,48 @@ def test_a_damaged_backup_is_not_restored(spoil: str, tmp_path: Path) -> None:
         [],
         ["new.db.lock"],
     )
+
+
+def test_what_a_killed_restore_left_is_refused(tmp_path: Path) -> None:
+    with Store.create(str(tmp_path / "panda.db")) as store:
+        TokenBook(store).make("reporter", count=3)
+    back_up(str(tmp_path / "panda.db"), tmp_path / "copy", KEY)
+    left, target = tmp_path / "new.db.restoring-wal", tmp_path / "new.db"
+    left.write_bytes(b"left")
+    with pytest.raises(InvalidInputError, match=r"restoring-wal is there already"):
+        restore(tmp_path / "copy", str(target))
+    assert left.read_bytes() == b"left" and not target.exists()
+    left.unlink()
+    restore(tmp_path / "copy", str(target))
+
+
+def test_one_kind_of_database_is_restored_into_the_other(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """And back, with all that was there; what comes next gets numbers of its own."""
+    url: str = request.getfixturevalue("postgres").database()
+    first, last = str(tmp_path / "panda.db"), str(tmp_path / "last.db")
+    with Store.create(first) as store:
+        [token] = TokenBook(store).make("reporter")
+        with store.write() as session:
+            row = examine(encode(small_table(small_domain())))
+            store_table(session, SigningKey.generate(), "city", row)
+        with store.reports() as session:
+            sent = [(Report(1, new_bytes(k), token.id, 1, k), Quota(1_000, 9)) for k in range(3)]
+            store_reports(session, sent, 5)
+    made = back_up(first, tmp_path / "one", KEY)
+    restore(tmp_path / "one", url)
+    with Store.open(url) as store:
+        assert store.value("layout") is not None
+        with store.reports() as session:
+            late = Report(1, new_bytes(3), token.id, 1, 3)
+            assert store_reports(session, [(late, Quota(1_000, 9))], 5) == ["new"]
+            assert session.scalar(select(func.max(ReportRow.seq))) == 4
+    again = back_up(url, tmp_path / "two", KEY)
+    assert again.log == made.log and again.rows == made.rows | {
+        "reports": 4,
+    }
+    assert restore(tmp_path / "two", last) == again
 
 
 def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ def test_every_act_is_confirmed_done_and_recorded(browser: Browser, site: Site) 
         page.click("#deployments button:has-text('acted')")
         expect(page.locator("#name")).to_have_text("acted")
         expect(page.locator("#toggle")).to_contain_text("Close")
+        # What is in force, and not the first of the list.
+        expect(page.locator("#force-table")).to_have_value("acted/1")
         stated = json.loads(admin.get("/v1/deployments/acted").json()["statement"])
         assert (stated["collector"], stated["until"]) == ("The city", "2999-01-31")
 

@@ -69,6 +69,13 @@ export class Acts {
     };
     put("limit-reports", String(deployment.reports_per_period));
     put("limit-until", deployment.until ?? "");
+    put("force-table", this.inForce);
+  }
+
+  /** The table that the deployment has now, as the list names it. */
+  private get inForce(): string {
+    const { table } = this.deployment ?? {};
+    return table ? `${table.name}/${table.version}` : "";
   }
 
   /** Lists of what can be acted upon, as they are now. */
@@ -81,7 +88,8 @@ export class Acts {
       const select = by<HTMLSelectElement>(id);
       const before = select.value;
       select.replaceChildren(...options());
-      if (before) select.value = before;
+      const now = before || (id === "force-table" ? this.inForce : "");
+      if (now) select.value = now;
     }
     await this.showTokens(0);
     await this.showActions();

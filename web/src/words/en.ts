@@ -118,7 +118,7 @@ export const en = {
   atMost: (guess: string) => `at most ${guess}`,
   oddsChange: (factor: string) => `Odds change by a factor of ${factor} at most.`,
   fromHere: (count: string, km: string, guess: string) =>
-    ` From your place, with the ${count} places within ${km}: ${guess}.`,
+    ` From your place, with the ${count} ${count === "1" ? "place" : "places"} within ${km}: ${guess}.`,
   compared: (count: string, own: string, promised: string) => `Your place was compared with all ${count} `
     + `others: epsilon ${own} per km at most, ${promised} is promised.`,
   comparedPoint: (own: string, promised: string) => `Every point of the area was compared with every other: epsilon `

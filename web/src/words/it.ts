@@ -118,7 +118,7 @@ export const it: Words = {
   atMost: (guess: string) => `al massimo ${guess}`,
   oddsChange: (factor: string) => `Le quote cambiano al massimo di un fattore ${factor}.`,
   fromHere: (count: string, km: string, guess: string) =>
-    ` Dal tuo luogo, con i ${count} luoghi entro ${km}: ${guess}.`,
+    ` Dal tuo luogo, con ${count === "1" ? "un luogo" : `i ${count} luoghi`} entro ${km}: ${guess}.`,
   compared: (count: string, own: string, promised: string) => `Il tuo luogo è stato confrontato con tutti gli altri `
     + `${count}: epsilon al massimo ${own} per km, ${promised} è promesso.`,
   comparedPoint: (own: string, promised: string) => `Ogni punto dell'area è stato confrontato con ogni altro: epsilon `

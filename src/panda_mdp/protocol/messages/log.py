@@ -34,10 +34,7 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
     >>> root_of([leaf_hash(b"")]).hex()[:16]
     '6e340b9cffb37a98'
     """
-    if len(leaves) < 2:
-        return leaves[0] if leaves else hashlib.sha256().digest()
-    half = 1 << ((len(leaves) - 1).bit_length() - 1)
-    return hashlib.sha256(b"\x01" + root_of(leaves[:half]) + root_of(leaves[half:])).digest()
+    return levels_of(leaves)[-1][0] if leaves else hashlib.sha256().digest()
 
 
 def levels_of(leaves: Sequence[bytes]) -> list[list[bytes]]:
@@ -85,7 +82,7 @@ class LogHead(Signed):
         return signed_bytes("log", self.size, self.root, self.at)
 
 
-class CoSigned(Signed):
+class CoSigned(LogHead):
     """POST /v1/log/witnesses: a length and root that a witness has seen, and signs for everybody.
 
     Whoever trusts it need not compare heads with others: an operator who shows two logs would have
@@ -94,9 +91,6 @@ class CoSigned(Signed):
 
     public: Base64
     """The witness's key."""
-    size: Count
-    root: Sha256
-    at: Count
 
     @property
     def signed(self) -> bytes:
@@ -123,7 +117,7 @@ class Log(Message):
                 "the entries of the server's log are not those that its operator signed"
             )
 
-    def continues(self, head: LogHead | CoSigned) -> bool:
+    def continues(self, head: LogHead) -> bool:
         """Whether a head is that of the first entries."""
         first = [bytes.fromhex(leaf) for leaf in self.leaves[: head.size]]
         return len(first) == head.size and root_of(first).hex() == head.root

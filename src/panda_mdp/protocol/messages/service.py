@@ -94,26 +94,16 @@ class TokenMade(Message):
     """A token, shown once."""
 
     id: TokenId
-    token: Annotated[str, Field(pattern=r"^pmt_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$")]
+    token: Annotated[str, Field(pattern=r"^pmt_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$", repr=False)]
     role: Role
     label: Label
     expires: datetime | None = None
-
-    def __repr__(self) -> str:
-        return f"TokenMade(id={self.id!r}, role={self.role!r}, token=<hidden>)"
-
-    __str__ = __repr__
 
 
 class EnrolRequest(Message):
     """POST /v1/enrol: an invitation's code, which whoever was invited has."""
 
-    code: Annotated[str, Field(pattern=r"^pmi_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$")]
-
-    def __repr__(self) -> str:
-        return "EnrolRequest(<hidden>)"
-
-    __str__ = __repr__
+    code: Annotated[str, Field(pattern=r"^pmi_[0-9a-f]{12}_[A-Za-z0-9_-]{43}$", repr=False)]
 
 
 class TokensMade(Message):

@@ -119,8 +119,10 @@ def restore(folder: Path, database: str) -> Manifest:
         if store.path is None:
             _copy(old, database, wanted)
             return manifest
-        _check_free(store.path)
         part = store.path.with_name(f"{store.path.name}.restoring")
+        _check_free(store.path)
+        # What a restore left that was killed.
+        _check_free(part)
         try:
             _copy(old, part, wanted)
             # Not a rename, which would replace what has appeared meanwhile.

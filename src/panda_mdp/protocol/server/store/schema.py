@@ -35,7 +35,7 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.messages.types import MetricKind, Role
 
-LAYOUT = "4"
+LAYOUT = "5"
 """Of these tables; a server refuses a database of another one."""
 
 
