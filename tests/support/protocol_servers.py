@@ -146,13 +146,13 @@ class Postgres:
         self.crash()
         shutil.rmtree(self.folder)
 
-    def database(self) -> str:
+    def database(self, options: str = "") -> str:
         """The URL of a new, empty database."""
         self._made += 1
         name = f"test{self._made}"
         where = f"host={self.folder} user=panda dbname=postgres"
         with psycopg.connect(where, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+            connection.execute(f"CREATE DATABASE {name} {options}")  # type: ignore[arg-type]
         return f"postgresql://panda@/{name}?host={self.folder}"
 
     def _call(self, program: str, *args: str) -> None:

@@ -62,6 +62,15 @@ def test_another_layout_is_refused(database: str) -> None:
             take(database)
 
 
+def test_a_database_without_an_encoding_takes_any_text(request: pytest.FixtureRequest) -> None:
+    """PostgreSQL makes such ones where the system names no locale, as in a bare container."""
+    bare = "ENCODING 'SQL_ASCII' TEMPLATE template0 LOCALE 'C'"
+    with Store.create(request.getfixturevalue("postgres").database(bare)) as store:
+        made = TokenBook(store).make("reporter", "Mobilità")
+        assert [token.label for token in TokenBook(store).list()] == ["Mobilità"]
+        assert made[0].label == "Mobilità"
+
+
 @pytest.mark.parametrize("address", ["mysql://x/y", "sqlite://", "://", "ftp://a@b/c"])
 def test_other_databases_are_refused(address: str) -> None:
     with pytest.raises(InvalidInputError, match="postgresql"):

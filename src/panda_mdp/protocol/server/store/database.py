@@ -346,7 +346,8 @@ def _engine(url: URL, read_only: bool) -> Engine:
         if read_only:
             # A dump of a large database takes long, and holds nobody up.
             options = "-c default_transaction_read_only=on"
-        arguments = {"options": options, "connect_timeout": 5}
+        # A database that says nothing of an encoding would hand over bytes.
+        arguments = {"options": options, "connect_timeout": 5, "client_encoding": "utf8"}
         level = "REPEATABLE READ" if read_only else "READ COMMITTED"
         return create_engine(
             url,
