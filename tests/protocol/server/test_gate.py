@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 from pydantic import TypeAdapter
 from sqlalchemy.exc import OperationalError
@@ -16,6 +17,8 @@ from starlette.requests import Request
 
 from panda_mdp.protocol.messages.deployments import ReportRequest
 from panda_mdp.protocol.messages.service import ErrorBody
+from panda_mdp.protocol.messages.signing import SigningKey
+from panda_mdp.protocol.server.app import create_app
 from panda_mdp.protocol.server.auth import Token, TokenBook
 from panda_mdp.protocol.server.context import Settings
 from panda_mdp.protocol.server.failures import Failure, parse
@@ -292,7 +295,9 @@ def test_a_field_is_given_once(body: bytes) -> None:
     assert parse(anything, b'[{"a": 1}, {"a": 1}]') == [{"a": 1}, {"a": 1}]
 
 
-def test_traces_and_durations_name_the_route_and_nobody(make: Callable[..., Harness]) -> None:
+def test_traces_and_durations_name_the_route_and_nobody(
+    make: Callable[..., Harness], tmp_path: Path
+) -> None:
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry import metrics, trace
     from opentelemetry.sdk.metrics import MeterProvider
@@ -318,3 +323,21 @@ def test_traces_and_durations_name_the_route_and_nobody(make: Callable[..., Harn
     assert span.parent is None and f"{span.context.trace_id:032x}".encode() not in named
     found = reader.get_metrics_data()
     assert found is not None and "http.server.request.duration" in found.to_json()
+    # Nor does the framework add any of its own.
+    spans.clear()
+    SigningKey.create(tmp_path / "key")
+    store = Store.create(str(tmp_path / "panda.db"))
+    transport = httpx.ASGITransport(create_app(store, tmp_path / "key"))
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            headers = {"traceparent": named.decode()}
+            return await client.get("/v1/deployments?at=41.9", headers=headers)
+
+    assert asyncio.run(ask()).status_code == 200
+    (span,) = spans.get_finished_spans()
+    assert span.parent is None and "41.9" not in span.to_json()
+    assert dict(span.attributes or {})["http.route"] == "/v1/deployments"
+    again = reader.get_metrics_data()
+    scopes = again.resource_metrics[0].scope_metrics if again else []
+    assert [each.scope.name for each in scopes] == ["panda_mdp"]

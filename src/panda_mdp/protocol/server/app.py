@@ -64,6 +64,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # Its own spans have paths and queries, and go on with traces that clients name.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers=dict.fromkeys(
             (HTTPException, RequestValidationError, Exception), _refuse
         ),
