@@ -92,16 +92,16 @@ def graph_elements(path: Path) -> Iterator[Element]:
                 if element.tag.endswith("data"):
                     continue
                 kind, said = element.tag.rpartition("}")[2], element.attrib
+                which: Any = said.get("id")
                 if kind == "key":
-                    names[said["id"]] = said["attr.name"]
-                which = {
-                    "node": said.get("id"),
-                    "edge": (said.get("source"), said.get("target")),
-                    "graph": said.get("edgedefault") != "undirected",
-                }
-                if kind in which:
+                    names[which] = said["attr.name"]
+                elif kind == "edge":
+                    which = (said["source"], said["target"])
+                elif kind == "graph":
+                    which = said.get("edgedefault") != "undirected"
+                if kind in ("node", "edge", "graph"):
                     data = {names[d.attrib["key"]]: d.text or "" for d in element if d.text}
-                    yield kind, which[kind], data
+                    yield kind, which, data
                     element.clear()
     except (ElementTree.ParseError, ValueError, KeyError) as error:
         raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
@@ -117,6 +117,7 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
     places: list[tuple[str, str]] = []
     ends, lengths, speeds, single = [], [], [], []
     told_speed, directed, settings = False, True, Values()
+    usual = speed_kmh({}, options.network)
     for kind, name, data in elements:
         if kind == "graph":
             directed, settings = name, data
@@ -127,8 +128,9 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
             ends.append(name)
             lengths.append(data.get("length", "nan"))
             # Without any word on speeds or classes, none are made up.
-            told_speed = told_speed or not data.keys().isdisjoint(SPEEDS)
-            speeds.append(speed_kmh(data, options.network))
+            told = not data.keys().isdisjoint(SPEEDS)
+            told_speed = told_speed or told
+            speeds.append(speed_kmh(data, options.network) if told else usual)
             single.append("oneway" not in data or direction(data, options.network) != 0)
     if not places or not ends:
         raise FileFormatError(f"{source} holds no graph: {len(places)} nodes and {len(ends)} edges")

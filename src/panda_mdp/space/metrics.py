@@ -347,26 +347,21 @@ class Euclidean(Vectors):
         refuse_repeats(self.vectors + 0.0)
 
     @cached_property
-    def lattice(self) -> tuple[IntArray, int] | None:
-        """The vectors as whole numbers of 2^-bits whose squares float64 sums exactly, and the bits;
-        None where they are no such numbers."""
+    def _whole(self) -> tuple[FloatArray, FloatArray, int] | None:
+        """The vectors as whole numbers of 2^-bits whose squares float64 sums exactly, their squared
+        lengths and the bits; None where they are no such numbers."""
         points, bits = lattice(self.vectors)
-        return (points, bits) if np.array_equal(np.ldexp(points, -bits), self.vectors) else None
+        whole = points.astype(np.float64)
+        same = np.array_equal(np.ldexp(whole, -bits), self.vectors)
+        return (whole, np.einsum("ij,ij->i", whole, whole), bits) if same else None
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        if self.lattice is None or self.vectors.shape[1] < PRODUCT_DIMENSIONS:
+        if self.vectors.shape[1] < PRODUCT_DIMENSIONS or self._whole is None:
             return super().block(rows, cols)
         # Whole numbers below 2^53, so the matrix product is exact, and far faster.
-        points, norms = self._whole
-        first, second = points[rows], points[cols]
-        squares = norms[rows][:, None] + norms[cols] - 2 * (first @ second.T)
-        return np.ldexp(np.sqrt(squares), -self.lattice[1])
-
-    @cached_property
-    def _whole(self) -> tuple[FloatArray, FloatArray]:
-        """Points of the lattice and their squared lengths, exactly."""
-        points = np.ldexp(self.vectors, 0 if self.lattice is None else self.lattice[1])
-        return points, np.einsum("ij,ij->i", points, points)
+        points, norms, bits = self._whole
+        squares = norms[rows][:, None] + norms[cols] - 2 * (points[rows] @ points[cols].T)
+        return np.ldexp(np.sqrt(squares), -bits)
 
 
 @dataclass(frozen=True, eq=False)
