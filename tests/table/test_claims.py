@@ -108,7 +108,8 @@ def test_no_printer_passes_on_what_a_terminal_obeys(tmp_path):
     table = pm.exponential(displacement_problem(random_domain("euclidean", 6), [0, 3], 1.0))
     method = "optimal\x1b[2J\nepsilon: 0.001\x9b2J\r"
     path = table.with_facts(method=method, details={"a\x1b": "b\x1b"}).save(tmp_path / "t.pmdp")
-    for said in (repr(pm.load(path)), *(printed(command, path) for command in COMMANDS)):
+    shown = (repr(pm.load(path)), repr(inspect(path)))
+    for said in (*shown, *(printed(command, path) for command in COMMANDS)):
         assert not {"\x1b", "\x9b", "\r"} & set(said)
     assert "\n" not in repr(pm.load(path))
     for labels in (["a", "b\x1b[2J"], ["a", "b\nholds: yes"], ["a", "\x7f"]):

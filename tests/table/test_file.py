@@ -75,7 +75,7 @@ class TestRoundTrip:
         assert len(drawn) == 3
         again = pm.load(table.save(tmp_path / "again.pmdp"))
         assert type(again) is type(table)
-        assert np.array_equal(np.asarray(again.weights), np.asarray(table.weights))
+        assert again.identity == table.identity
         assert np.array_equal(again.row(3), table.row(3))
 
     def test_nothing_is_loaded_without_verifying(self, saved):

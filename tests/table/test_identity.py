@@ -101,8 +101,8 @@ def test_tables_for_every_point_and_of_panda_have_one(tmp_path):
         path.write_bytes(forging.honest(name))
         table = pm.load(path)
         assert pm.load(table.save(tmp_path / "again.pmdp")).identity == table.identity
-    small = forging.changed("panda common", forging.state("selection.delta", lambda v: 1.01 * v))
-    path.write_bytes(forging.honest("panda common"))
+    small = forging.changed("panda coins", forging.state("selection.delta", lambda v: 1.01 * v))
+    path.write_bytes(forging.honest("panda coins"))
     first = pm.load(path)
     path.write_bytes(small)
     assert pm.load(path).identity != first.identity

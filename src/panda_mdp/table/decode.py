@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.factored import MOST_BITS, FactoredRows, lattice_points
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import Facts, FreeText
+from panda_mdp.base.text import Facts, FreeText, one_line
 from panda_mdp.errors import (
     DomainError,
     FileFormatError,
@@ -47,7 +47,13 @@ from panda_mdp.table.container import (
 )
 from panda_mdp.table.encode import LAW
 from panda_mdp.table.everywhere import EverywhereMechanism
-from panda_mdp.table.mechanism import LOSS_ROUNDING, Mechanism, NoGuarantee, audited_table
+from panda_mdp.table.mechanism import (
+    LOSS_ROUNDING,
+    Mechanism,
+    NoGuarantee,
+    Release,
+    audited_table,
+)
 
 T = TypeVar("T")
 
@@ -71,18 +77,6 @@ FORMS = {
 }
 METRICS = {"haversine": ("lat", "lon"), "matrix": ("distances",), "graph": ("edges", "steps")}
 """The sections of each kind of metric; `vectors` of the others. Graphs may have places besides."""
-
-
-class Identified(Protocol):
-    """A table that can be told from others: a mechanism or PAnDA's."""
-
-    @property
-    def problem(self) -> Problem:
-        """What it was made for."""
-
-    @property
-    def identity(self) -> str:
-        """SHA-256 over everything that has a meaning."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ class Expected:
                 f"{SHORTEST_IDENTITY}"
             )
 
-    def check(self, domain: Domain, epsilon: float, table: Identified | None = None) -> None:
+    def check(self, domain: Domain, epsilon: float, table: Release | None = None) -> None:
         """Raise `PrivacyError` unless what is over `domain` at `epsilon` is as expected; `table` is
         the whole of it, where that is at hand."""
         if self.unit is not None and domain.unit != self.unit:
@@ -140,7 +134,7 @@ class Unverified:
     def __repr__(self) -> str:
         said = self.header
         unit = said["domain"]["unit"]
-        return (
+        return one_line(
             f"Unverified({said['notes']['method']}, claims epsilon {said['epsilon']} per {unit}; "
             "NOT VERIFIED, NO PRIVACY GUARANTEE)"
         )

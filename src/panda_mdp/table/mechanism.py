@@ -66,6 +66,10 @@ class Release(Protocol):
     def guarantee(self) -> Guarantee:
         """What one draw may tell about two records."""
 
+    @property
+    def identity(self) -> str:
+        """SHA-256 over everything that has a meaning."""
+
     def row(self, record: int) -> FloatArray:
         """The probabilities of what is reported for a record, m of them."""
 
@@ -140,14 +144,10 @@ class Table(RebuiltOnCopy):
             raise PrivacyError(f"the matrix has shape {table.shape}; this problem needs {shape}")
         return cls(problem, quantise(table), method, as_bound(bound))
 
-    @property
+    @cached_property
     def matrix(self) -> FloatArray:
         """Probabilities, K x m: the weights over 2^62. `MethodError` where that takes more than
         1 GiB: `row(record)` is one row."""
-        return self._probabilities.view()
-
-    @cached_property
-    def _probabilities(self) -> FloatArray:
         return frozen(np.asarray(self.weights) / float(TOTAL))
 
     @cached_property
