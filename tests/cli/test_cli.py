@@ -224,7 +224,7 @@ def test_verify_runs_the_second_checker(saved: Path, tmp_path: Path) -> None:
     result = call("verify", saved)
     assert result.exit_code == 0, result.output
     assert [line.split(":")[0] for line in result.stdout.splitlines()] == [
-        *("file", "rows", "metric", "pairs", "loss", "bound", "holds")
+        *("file", "rows", "metric", "pairs", "loss", "bound", "guess", "holds")
     ]
     damaged = tmp_path / "damaged.pmdp"
     damaged.write_bytes(saved.read_bytes()[:-1])
