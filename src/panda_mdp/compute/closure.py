@@ -64,6 +64,9 @@ class ClosureTuning:
     be below any other's claim."""
 
 
+PLAIN = ClosureTuning()
+
+
 class Closure:
     """Closes tables over all pairs of one domain, of dense ones or of those on a cut."""
 
@@ -77,9 +80,9 @@ class Closure:
     """Whether near pairs that do not come to rest from above are closed from both sides before all
     pairs are. Where rows remember their sources all pairs cost less."""
 
-    def __init__(self, domain: Domain, tuning: ClosureTuning | None = None) -> None:
+    def __init__(self, domain: Domain, tuning: ClosureTuning = PLAIN) -> None:
         self.domain = domain
-        self.tuning = ClosureTuning() if tuning is None else tuning
+        self.tuning = tuning
         self.tiles = domain.tiles
         self.order = self.tiles.order
         self.place = np.argsort(self.order)

@@ -9,12 +9,12 @@ import pytest
 from tests.methods.optimal.test_stars import CASES, exact_optimum, random_problem
 
 import panda_mdp as pm
-from panda_mdp.methods.optimal.columns import Columns, ColumnTuning
+from panda_mdp.methods.optimal.columns import PLAIN, Columns, ColumnTuning
 from panda_mdp.methods.optimal.stars import Stars
 from panda_mdp.table.bound import Multipliers, star_prices
 
 
-def columns_of(problem: pm.Problem, tuning: ColumnTuning | None = None) -> Columns:
+def columns_of(problem: pm.Problem, tuning: ColumnTuning = PLAIN) -> Columns:
     """From the prices of stars on."""
     stars = Stars(problem)
     start = star_prices(problem, stars.prices)

@@ -15,7 +15,7 @@ from panda_mdp.compute.links import closure_of
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import GraphSolver
-from panda_mdp.methods.optimal.program import Tiling, TilingTuning, tiling_for
+from panda_mdp.methods.optimal.program import TILING, Tiling, TilingTuning, tiling_for
 from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.problem import Problem
 
@@ -33,8 +33,8 @@ class Engine(ABC):
     """Whether looking for pairs costs little beside iterating: then the graph is extended at every
     check, and not only where the bound has slowed down."""
 
-    def __init__(self, tiling: TilingTuning | None = None) -> None:
-        self.tiling = TilingTuning() if tiling is None else tiling
+    def __init__(self, tiling: TilingTuning = TILING) -> None:
+        self.tiling = tiling
 
     def closure(self, problem: Problem) -> Closure:
         """What closes tables of the problem over all pairs."""
@@ -76,7 +76,7 @@ class CpuEngine(Engine):
     name = "cpu"
     extends_always = True
 
-    def __init__(self, tiling: TilingTuning | None = None) -> None:
+    def __init__(self, tiling: TilingTuning = TILING) -> None:
         super().__init__(tiling)
         if threads_lost():
             raise MethodError(
@@ -103,9 +103,7 @@ class JaxEngine(Engine):
     name = "jax"
     audit = "jax"
 
-    def __init__(
-        self, devices: Sequence[Any] | None = None, tiling: TilingTuning | None = None
-    ) -> None:
+    def __init__(self, devices: Sequence[Any] | None = None, tiling: TilingTuning = TILING) -> None:
         super().__init__(tiling)
         try:
             from panda_mdp.compute.jax.device import waking_mesh

@@ -51,6 +51,7 @@ class ColumnTuning:
     """Most steps to a centre."""
 
 
+PLAIN = ColumnTuning()
 FAINT = 0.005
 """Shares below it are left out of a proof, and given to the others."""
 TINY, FAINTEST = 1e-300, 1e-100
@@ -73,10 +74,10 @@ class Columns:
         cost: FloatArray,
         start: FloatArray,
         places: IntArray,
-        tuning: ColumnTuning | None = None,
+        tuning: ColumnTuning = PLAIN,
     ) -> None:
         self.problem, self.decay, self.places = problem, decay, places
-        self.tuning = ColumnTuning() if tuning is None else tuning
+        self.tuning = tuning
         self.unit, size = float(cost.sum(axis=0).min()), len(decay)
         self.cost = cost / self.unit
         self.known = np.concatenate([decay, np.ones((1, size))])

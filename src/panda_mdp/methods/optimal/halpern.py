@@ -29,7 +29,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray, IntArray, offsets
 from panda_mdp.methods.optimal.dual import both_ways
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.program import Program, Tiling, TilingTuning
+from panda_mdp.methods.optimal.program import TILING, Program, Tiling, TilingTuning
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import UNIT_ROUNDOFF, Multipliers, Proved, growth, total_from_below
 
@@ -141,11 +141,10 @@ class GraphSolver(Halpern):
         graph: Graph,
         start: FloatArray | None,
         tiling: Tiling | None = None,
-        tuning: TilingTuning | None = None,
+        tuning: TilingTuning = TILING,
     ) -> None:
         super().__init__()
-        self.problem, self.graph = problem, graph
-        self.tuning = TilingTuning() if tuning is None else tuning
+        self.problem, self.graph, self.tuning = problem, graph, tuning
         self._best, self._kept = -math.inf, None
         self._begin(Tiling.whole(problem) if tiling is None else tiling, start)
 

@@ -38,7 +38,7 @@ from panda_mdp.methods.optimal.halpern import (
     Lent,
     growths,
 )
-from panda_mdp.methods.optimal.program import WIDER, WIDTH, Program, Tiling, TilingTuning
+from panda_mdp.methods.optimal.program import TILING, WIDER, WIDTH, Program, Tiling, TilingTuning
 from panda_mdp.privacy.quantise import SLACK, TOTAL
 from panda_mdp.problem import Problem
 
@@ -152,7 +152,7 @@ class JaxSolver(GraphSolver):
         start: FloatArray | None,
         mesh: Mesh,
         tiling: Tiling | None = None,
-        tuning: TilingTuning | None = None,
+        tuning: TilingTuning = TILING,
     ) -> None:
         self._devices = mesh
         super().__init__(problem, graph, start, tiling, tuning)

@@ -67,6 +67,9 @@ class TilingTuning:
     """Of the bound: what lies outside may take from it before tiles see more."""
 
 
+TILING = TilingTuning()
+
+
 @dataclass(frozen=True)
 class Tiling:
     """Which tile of outputs sees which record."""
