@@ -352,7 +352,7 @@ def read_rows(table, k, m):
         return rows(table.take("weights", k, m), m)
     floor = table.take("floor", m)
     good = min(floor) >= 0 and 8 * k * m <= PLAIN + RATIO * table.length
-    need(good, "a floor is negative, or it would unpack to too much")
+    need(good, f"a floor is negative, or {k:,} x {m:,} entries are too many to write out")
     if "blocks" in table.parts:
         order, part, found, at = table.take("order", k), table.parts.pop("blocks"), {}, 0
         good = sorted(order) == [*range(k)] and part.shape[:2] == (k, m) and len(part.shape) == 3
