@@ -93,12 +93,10 @@ def test_other_units_have_their_own_distances():
 
 
 def test_notebooks_show_facts(table):
-    city = pm.synthetic_city(60, seed=1)
     for thing, said in (
         (table, "Mechanism"),
         (table.audit, "all 435"),
         (table.problem, "5 per km"),
-        (city, "60"),
     ):
         shown = thing._repr_html_()
         assert said in shown

@@ -28,7 +28,6 @@ from panda_mdp.base.arrays import (
     frozen,
 )
 from panda_mdp.base.atomic import FilePath, atomic_file
-from panda_mdp.base.text import card
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
 from panda_mdp.space.domain import Domain, check_indices, distinct_indices
@@ -124,15 +123,6 @@ class City(RebuiltOnCopy):
         return (
             f"City({name}{self.nodes:,} nodes, {self.streets:,} streets, {self.total_km:,.1f} km)"
         )
-
-    def _repr_html_(self) -> str:
-        facts = [
-            ("junctions", f"{self.nodes:,}"),
-            ("streets", f"{self.streets:,}, {self.total_km:,.1f} km"),
-            ("latitude", f"{self.lat.min():.4f} to {self.lat.max():.4f}"),
-            ("longitude", f"{self.lon.min():.4f} to {self.lon.max():.4f}"),
-        ]
-        return card(self.name or "City", facts)
 
     @property
     def nodes(self) -> int:
