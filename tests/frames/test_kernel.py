@@ -87,7 +87,7 @@ def test_the_upper_bits_are_not_used(mechanism):
     sampler = Sampler.of(mechanism)
     records = np.zeros(4, np.int64)
     words = np.uint64(12345) + (np.arange(4, dtype=np.uint64) << np.uint64(62))
-    assert len(set(sampler.records(records, words).tolist())) == 1
+    assert len(set(sampler.records(records, [words]).tolist())) == 1
 
 
 def test_rows_are_drawn_as_by_snap_then_sample(mechanism):
@@ -95,7 +95,7 @@ def test_rows_are_drawn_as_by_snap_then_sample(mechanism):
     rng = np.random.default_rng(0)
     lat, lon = rng.uniform(41.88, 42.02, 500), rng.uniform(12.48, 12.52, 500)
     bits = rng.integers(0, 2**63, 500, dtype=np.uint64)
-    drawn = sampler.records(sampler.snapped(lat, lon, 1.0), bits)
+    drawn = sampler.records(sampler.snapped(lat, lon, 1.0), [bits])
     snaps = mechanism.problem.domain.snap(lat, lon, 1.0)
     for k in range(500):
         if snaps.record[k] < 0:
