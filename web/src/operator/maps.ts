@@ -122,7 +122,7 @@ export class DensityMaps {
       pen.fillRect(x, 0, 1, 1);
     }
     const scale = by("scale");
-    const most = `${(100 * this.top).toPrecision(2)} %`;
+    const most = `${Number((100 * this.top).toPrecision(2)).toLocaleString("en")} %`;
     scale.replaceChildren(make("span", {}, "0"), bar, make("span", {}, `${most} per km²`));
     scale.setAttribute("aria-label", `Colour scale from 0 to ${most} of people per square km`);
   }
