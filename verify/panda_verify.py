@@ -384,6 +384,8 @@ def written_out(floor, starts, columns, values):
 def check_rows(table):
     for x, row in enumerate(table.rows):
         need(min(row) >= 0 and sum(row) == TOTAL, f"row {x} is not weights that sum to 2^62")
+    law = min(table.prior) >= 0 and abs(sum(map(Fraction, table.prior)) - 1) <= ROUNDING
+    need(law and min(table.loss or (0,)) >= 0, "the prior is no law, or a loss is negative")
 
 def distances(table, metric):
     """Of all records and outputs, exact to 128 bits and then raised by `UP`."""
@@ -435,11 +437,9 @@ def losses(table, metric, exact):  # of all records and outputs; None where they
 def check_loss(table, metric):
     m, bound = len(table.rows[0]), table.claims["notes"]["lower_bound"]
     prior, loss = [Fraction(p) for p in table.prior], losses(table, metric, True)
-    need(min(prior) >= 0 and abs(sum(prior) - 1) <= ROUNDING, "the prior is no law")
     if loss is None:
         print("loss: unknown, no losses in the file that are summed here")
         return
-    need(min(loss) >= 0, "a loss is negative")
     costs = [[p * Fraction(c) for c in loss[x * m : x * m + m]] for x, p in enumerate(prior)]
     exact = sum(sum(map(mul, *pair)) for pair in zip(costs, table.rows)) / TOTAL
     print(f"loss: {shown(exact)}, summed exactly")

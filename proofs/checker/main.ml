@@ -342,7 +342,7 @@ let main path =
           let left = check_balls table epsilon in
           let rows = { (checked table epsilon) with Checked.epsilon_num = Q.num left; epsilon_den = Q.den left } in
           refuse (Checked.accept rows) "the rows tell more than they may";
-          (epsilon, " and outputs, rows checked, centre and fading proved", "none"))
+          (epsilon, " and outputs, rows checked, centre and fading proved", check_loss table epsilon))
         else (
           let holds = if table.kind = "graph" then edges_hold table epsilon else Checked.accept (checked table epsilon) in
           refuse holds (Printf.sprintf "rows, metric or pairs: not private at %.17g" epsilon);
