@@ -821,7 +821,7 @@ def one_zero(file: File) -> None:
 
 PHASES: dict[str, tuple[str, Change]] = {
     "a prior of more than all": ("common", array("prior", lambda a: a * 1.1)),
-    "a prior below 0": ("common", put("prior", [0, 1], lambda v: v + [-1.0, 1.0])),
+    "a prior below 0": ("common", put("prior", [0, 1], lambda v: v - np.array([1.0, -1.0]))),
     "prices of two phases": ("common", array("bound_prices", np.zeros(SIZE))),
     "too many neighbours": ("coins", state("selection.neighbours", 1 << 53)),
     "rows of others": ("common", swap("order", 0, 9)),
