@@ -120,9 +120,10 @@ def test_a_reduced_cost_that_is_no_number_bounds_nothing(place):
     none = np.empty((0, 2), dtype=np.int64)
     start, slot = incidence(none, 6)
     tables = (np.zeros((0, 2, 3), np.float32), np.ones((6, 3), np.float32), none, start, slot)
-    least = least_reduced_costs(cost, *tables, np.empty(0), 1.0)
+    least = np.empty(6)
+    least_reduced_costs(0, 6, cost, *tables, np.empty(0), 1.0, least)
     assert least == pytest.approx(cost.min(axis=1))
     cost[place] = np.nan
-    least = least_reduced_costs(cost, *tables, np.empty(0), 1.0)
+    least_reduced_costs(0, 6, cost, *tables, np.empty(0), 1.0, least)
     assert least[place[0]] == -np.inf
     assert np.isfinite(np.delete(least, place[0])).all()
