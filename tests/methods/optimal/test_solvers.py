@@ -35,6 +35,7 @@ from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.methods.optimal.halpern import CHECK
 from panda_mdp.methods.optimal.jax_solver import JaxSolver, bytes_needed
 from panda_mdp.methods.optimal.program import (
+    TILING,
     WIDTH,
     Program,
     Tiling,
@@ -49,7 +50,7 @@ MACHINES = ["cpu", "jax"]
 TILES = TilingTuning(least_outputs=32, host_outputs=32, worthwhile=1.0)
 
 
-def make(machine, problem, graph, start, tiling=None, tuning=None):
+def make(machine, problem, graph, start, tiling=None, tuning=TILING):
     if machine == "cpu":
         return CpuSolver(problem, graph, start, tiling, tuning)
     return JaxSolver(problem, graph, start, make_mesh(jax.devices()[:1]), tiling, tuning)
