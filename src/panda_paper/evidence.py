@@ -134,7 +134,7 @@ def order_of_times(results: CityResults) -> Quantities:
     for mine in some(rows.curves(PUBLISHED, "seconds")):
         for size, seconds in zip(mine.x, mine.mean, strict=True):
             for other in (*NOISE, *SOLVED):
-                theirs = _seconds(rows.at("records", size), other)
+                theirs = _seconds(rows.where(records=size), other)
                 if not np.isnan(theirs):
                     right.setdefault(other, []).append((seconds < theirs) != (other in NOISE))
     slower = _paper_slower(results.name)
@@ -171,7 +171,7 @@ def scale(results: CityResults) -> Quantities:
     losses, size = some(rows.curves(PUBLISHED, "loss_m")), max(rows.places("records"))
     best = rows.of("optimal")
     top = max(best.places("records"), default=0)
-    largest = best.at("records", top)
+    largest = best.where(records=top)
     return {
         "variants": sum(one.x[-1] == size for one in losses),
         "size": size,
@@ -317,7 +317,7 @@ def margin_curves(results: CityResults) -> Iterator[tuple[str, list[Series]]]:
     for name in ("figure6-wide", "figure6"):
         for decay in DECAYS:
             rows = results.of(name).of(decay)
-            cells = (rows.with_options({"alpha": alpha}) for alpha in ALPHAS)
+            cells = (rows.where(alpha=alpha) for alpha in ALPHAS)
             yield decay, [some_alpha.series("within", "rates") for some_alpha in cells]
 
 

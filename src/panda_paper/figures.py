@@ -90,7 +90,7 @@ class Panel:
         found = [
             (line, one)
             for line in self.lines
-            for one in rows.with_options(line.options).curves(
+            for one in rows.where(**line.options).curves(
                 line.methods or (str(self.method),), line.value, self.axis
             )
         ]

@@ -13,7 +13,8 @@ import platform
 import re
 import subprocess
 import zlib
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import distributions
@@ -209,13 +210,14 @@ class Row:
         return self.outcome.status
 
     def value(self, name: str) -> Any:
-        """A value of the outcome, or of the setting; None where there is none.
+        """A value of the outcome, an option or part of the setting; None where there is none.
 
         `seconds` is the sum of the stages, where it is done.
         """
         if name == "seconds":
             return self.outcome.seconds if self.status == "done" else None
-        return self.outcome.values.get(name, getattr(self.cell.setting, name, None))
+        options, setting = dict(self.cell.options), vars(self.cell.setting)
+        return ChainMap(dict(self.outcome.values), options, setting).get(name)
 
     def is_final(self, limit: float | None) -> bool:
         """Whether running the cell again under a limit could not tell more."""
@@ -258,13 +260,9 @@ class Rows(tuple[Row, ...]):
         """Those of some methods that ended with a result."""
         return Rows(row for row in self if row.cell.method in methods and row.status == "done")
 
-    def at(self, axis: str, x: float) -> Rows:
-        """Those at a point of the experiment."""
-        return Rows(row for row in self if row.value(axis) == x)
-
-    def with_options(self, options: Mapping[str, float]) -> Rows:
-        """Those of cells with these options."""
-        return Rows(row for row in self if options.items() <= dict(row.cell.options).items())
+    def where(self, **facts: Any) -> Rows:
+        """Those of cells with these options, or at these settings."""
+        return Rows(row for row in self if all(row.value(name) == facts[name] for name in facts))
 
     def places(self, axis: str) -> list[float]:
         """The points of the experiment that there are rows of."""

@@ -150,11 +150,10 @@ def write_item(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:
     place = study.folder / item.name
     pictures, texts = [], {}
     if item.measure is None:
-        drawing = DRAWINGS[item.name]
-        sentences = drawing.tell(rows, study.title) or ["There are no results yet."]
-        told = "".join(f"- {one}\n" for one in (*sentences, *unfinished(rows)))
-        texts[".md"] = f"# {item.title}\n\n![{item.title}]({item.name}.png)\n\n{told}"
-        figure = drawing.draw(rows, study.title)
+        sentences = told(item, rows, study.title) or ["There are no results yet."]
+        lines = "".join(f"- {one}\n" for one in sentences)
+        texts[".md"] = f"# {item.title}\n\n![{item.title}]({item.name}.png)\n\n{lines}"
+        figure = DRAWINGS[item.name].draw(rows, study.title)
         pictures = [save_figure(figure, f"{place}{end}") for end in (".png", ".svg")]
     else:
         entries = summarise(item, rows, study.name)
@@ -207,10 +206,9 @@ def draws(item: Item, city: CityResults) -> str:
     return "; ".join(filter(None, (usual, others)))
 
 
-def told(item: Item, city: CityResults) -> list[str]:
+def told(item: Item, rows: Sequence[Row], city: str) -> list[str]:
     """A figure in words."""
-    rows = city.of(item.name)
-    return [*DRAWINGS[item.name].tell(rows, city.title), *unfinished(rows)]
+    return [*DRAWINGS[item.name].tell(rows, city), *unfinished(rows)]
 
 
 def picture(item: Item, city: CityResults) -> Any:
