@@ -30,7 +30,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.base.deadline import check_time, within
+from panda_mdp.base.threads import check_time, within
 from panda_mdp.errors import InvalidInputError, MethodError, TimeLimitError
 from panda_mdp.meaning.estimate import Zones, zone_matrix
 from panda_mdp.plot.style import BLUE, ORANGE, chart_figure

@@ -11,8 +11,7 @@ import numba
 import numpy as np
 import pytest
 
-from panda_mdp.base.deadline import check_time, within
-from panda_mdp.base.threads import by_slices, in_parts
+from panda_mdp.base.threads import by_slices, check_time, in_parts, within
 from panda_mdp.errors import TimeLimitError
 
 

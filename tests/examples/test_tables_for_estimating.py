@@ -10,7 +10,7 @@ import pytest
 from examples_loaded import load
 
 import panda_mdp as pm
-from panda_mdp.base.deadline import within
+from panda_mdp.base.threads import within
 from panda_mdp.errors import InvalidInputError, MethodError, TimeLimitError
 from panda_mdp.meaning.estimate import estimate_counts
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from panda_mdp import Domain, Problem, distance_loss, exponential, load
-from panda_mdp.base.deadline import within
+from panda_mdp.base.threads import within
 from panda_mdp.compute.numba.distance import coordinates, fill
 from panda_mdp.errors import DomainError, TimeLimitError
 

@@ -13,7 +13,7 @@ from second_checker import checker
 from typer.testing import CliRunner
 
 import panda_mdp as pm
-from panda_mdp.base.deadline import within
+from panda_mdp.base.threads import within
 from panda_mdp.cli.app import app
 from panda_mdp.errors import FileFormatError, PandaError, PrivacyError, ProblemError, TimeLimitError
 from panda_mdp.panda.selection import PandaOptions

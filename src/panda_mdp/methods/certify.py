@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.deadline import Clock, current_clock, within
 from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
+from panda_mdp.base.threads import Clock, current_clock, within
 from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure
 from panda_mdp.compute.links import closure_of

@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
-from panda_mdp.base.deadline import check_time
+from panda_mdp.base.threads import check_time
 from panda_mdp.compute.numba.mesh import cone, raise_pairs, run
 from panda_mdp.compute.numba.pdhg import Edges, Point
 from panda_mdp.methods.optimal.cpu_solver import Float32Halpern

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.deadline import check_time
+from panda_mdp.base.threads import check_time
 from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
 
 TIGHTENING = 3e-4

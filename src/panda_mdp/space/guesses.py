@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.deadline import check_time
+from panda_mdp.base.threads import check_time
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Metric
 

@@ -18,9 +18,8 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, digest, frozen
-from panda_mdp.base.deadline import check_time
 from panda_mdp.base.factored import lattice
-from panda_mdp.base.threads import by_slices
+from panda_mdp.base.threads import by_slices, check_time
 from panda_mdp.errors import DomainError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, Stages
-from panda_mdp.base.deadline import check_time
+from panda_mdp.base.threads import check_time
 from panda_mdp.compute.backend import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.quantise import quantise

@@ -24,7 +24,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.deadline import check_time
+from panda_mdp.base.threads import check_time
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Multipliers, Proved
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.deadline import within
+from panda_mdp.base.threads import within
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.methods.certify import Budget, Report
 from panda_mdp.methods.second.limits import Limit

@@ -32,7 +32,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.deadline import check_time
+from panda_mdp.base.threads import check_time
 from panda_mdp.compute.highs import multipliers
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError
