@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from panda_mdp.base.atomic import write_private
-from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
@@ -30,7 +29,7 @@ from panda_mdp.cli.options import (
 )
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, read_lines
 from panda_mdp.cli.printing import show, tell
-from panda_mdp.errors import InvalidInputError
+from panda_mdp.errors import InvalidInputError, sealed
 
 if TYPE_CHECKING:
     from panda_mdp.protocol import Allowance, Client, Plan, Record

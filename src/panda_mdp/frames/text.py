@@ -28,9 +28,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import per
-from panda_mdp.errors import InvalidInputError, MethodError, NotForReleaseError
+from panda_mdp.errors import InvalidInputError, MethodError, NotForReleaseError, sealed
 from panda_mdp.methods.optimal.dual import middle
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen, identify
 from panda_mdp.base.atomic import FilePath
-from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import per
-from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.errors import MethodError, PrivacyError, sealed
 from panda_mdp.loss import UnknownLoss
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme

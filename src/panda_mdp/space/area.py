@@ -16,8 +16,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, frozen
-from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import DomainError, SnapError
+from panda_mdp.errors import DomainError, SnapError, sealed
 from panda_mdp.space.mesh import SLANT, Mesh, convex_hull, plane_frame, project, unproject
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, are_places, sphere_points
 

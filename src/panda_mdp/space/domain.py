@@ -21,9 +21,8 @@ from panda_mdp.base.arrays import (
     is_number,
     real_numbers,
 )
-from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import CONTROLS
-from panda_mdp.errors import DomainError, SnapError
+from panda_mdp.errors import DomainError, SnapError, sealed
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
     BLOCK_ENTRIES,

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, frozen
-from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import PrivacyError, SnapError
+from panda_mdp.errors import PrivacyError, SnapError, sealed
 from panda_mdp.privacy.continuous import ContinuousAudit, audit_mesh
 from panda_mdp.privacy.quantise import BITS, TOTAL
 from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows

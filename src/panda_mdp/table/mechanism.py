@@ -32,10 +32,9 @@ from panda_mdp.base.arrays import (
 )
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.floored import FlooredRows, Weights, owned
-from panda_mdp.base.sealing import sealed
 from panda_mdp.base.text import card, per
 from panda_mdp.compute.backend import Backend
-from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
+from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, sealed
 from panda_mdp.loss import UnknownLoss, losses_above
 from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.privacy.audit import Audit, audit_weights

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray, frozen
-from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import MethodError, ProtocolError, SignatureError
+from panda_mdp.errors import MethodError, ProtocolError, SignatureError, sealed
 from panda_mdp.panda.file import load
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.panda_table import PandaTable

@@ -21,8 +21,7 @@ from typing import Any, NoReturn, TypeVar, final
 import numpy as np
 
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.base.sealing import sealed
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, sealed
 from panda_mdp.privacy.sampler import SystemBits, choose
 from panda_mdp.space.area import Area
 from panda_mdp.space.domain import Domain, check_record
