@@ -17,7 +17,7 @@ from panda_mdp.methods.optimal.graph import Graph, constraint_graph
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.repair import repair
-from panda_mdp.table.release import release
+from panda_mdp.table.mechanism import release
 
 Row = dict[str, Any]
 

@@ -29,7 +29,7 @@ from panda_mdp.methods.optimal.program import TilingTuning
 from panda_mdp.methods.optimal.solve import FirstOrder
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import objective
-from panda_mdp.table.release import mix, release
+from panda_mdp.table.mechanism import mix, release
 
 LINE = pm.Domain.from_vectors(np.arange(4.0)[:, None])
 PROBLEM = pm.Problem(LINE, [0, 1, 2, 3], LINE.distances(), 1.0)

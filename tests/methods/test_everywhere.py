@@ -20,7 +20,7 @@ from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.sampler import SeededBits
 from panda_mdp.space.metrics import haversine_km
 from panda_mdp.table.everywhere import draw_at
-from panda_mdp.table.release import normalise
+from panda_mdp.table.mechanism import normalise
 
 BOX = (41.89, 12.48, 41.91, 12.505)
 

@@ -10,7 +10,7 @@ from helpers import displacement_problem, random_domain
 
 from panda_mdp import Domain, Mechanism, Problem
 from panda_mdp.errors import PrivacyError
-from panda_mdp.table.release import FLOOR_SHARE, MAX_SHARE, mix, normalise, release
+from panda_mdp.table.mechanism import FLOOR_SHARE, MAX_SHARE, mix, normalise, release
 
 DOMAIN = Domain.from_vectors([[0.0], [1.0], [30.0]])
 PROBLEM = Problem(DOMAIN, [0, 2], np.zeros((3, 2)), epsilon=1.0)

@@ -15,8 +15,14 @@ from panda_mdp.errors import MethodError
 from panda_mdp.privacy import repair as repairs
 from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.problem import Problem
-from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, audited_table
-from panda_mdp.table.release import normalise, release
+from panda_mdp.table.mechanism import (
+    Mechanism,
+    NoGuarantee,
+    Table,
+    audited_table,
+    normalise,
+    release,
+)
 
 
 @overload

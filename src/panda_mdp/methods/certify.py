@@ -34,8 +34,7 @@ from panda_mdp.methods.optimal.starts import one_floor
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Bound, Proved, Stated
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import release
+from panda_mdp.table.mechanism import Mechanism, release
 
 
 @dataclass(frozen=True)

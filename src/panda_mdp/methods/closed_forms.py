@@ -16,8 +16,7 @@ from panda_mdp.errors import MethodError
 from panda_mdp.privacy.audit import audit_weights, largest_rate
 from panda_mdp.privacy.quantise import BITS, quantise
 from panda_mdp.problem import Problem, check_number
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import FLOOR_SHARE, mix, release
+from panda_mdp.table.mechanism import FLOOR_SHARE, Mechanism, mix, release
 
 TIGHTNESS = 1e-4
 """How far below epsilon, relatively, a tight table's audited epsilon may end."""

@@ -28,8 +28,7 @@ from panda_mdp.outputs import Outputs
 from panda_mdp.prior import square_cells
 from panda_mdp.problem import Problem, check_number, quiet_scale
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table
-from panda_mdp.table.release import release
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, release
 
 LARGEST = 4_000
 """Zones and records outside of them up to which all shortest ways are computed."""

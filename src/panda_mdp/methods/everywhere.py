@@ -48,8 +48,7 @@ from panda_mdp.problem import Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.everywhere import EverywhereMechanism
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import attempts
+from panda_mdp.table.mechanism import Mechanism, attempts
 
 
 def mesh_of(problem: Problem) -> Mesh:

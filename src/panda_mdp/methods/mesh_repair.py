@@ -26,7 +26,7 @@ from panda_mdp.privacy.continuous import triangle_rates
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
 from panda_mdp.space.mesh import Mesh
-from panda_mdp.table.release import mix, normalise
+from panda_mdp.table.mechanism import mix, normalise
 
 
 class ConeSolver(Float32Halpern):

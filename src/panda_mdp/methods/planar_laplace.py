@@ -18,8 +18,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import FLOOR_SHARE, MAX_SHARE, mix, release
+from panda_mdp.table.mechanism import FLOOR_SHARE, MAX_SHARE, Mechanism, mix, release
 
 ComplexArray = npt.NDArray[np.complex128]
 PLANE = np.array([1, 1j])

@@ -50,8 +50,7 @@ from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Proved
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import floor_row, normalise
+from panda_mdp.table.mechanism import Mechanism, floor_row, normalise
 
 MOST_ROWS = 16_000
 """Inequalities of an LP that is taken as small: half a second on one core."""

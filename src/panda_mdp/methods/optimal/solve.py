@@ -29,8 +29,7 @@ from panda_mdp.methods.optimal.starts import cheapest_rows
 from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Multipliers, Proved
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import FLOOR_SHARE, FLOOR_WORTH, floor_under
+from panda_mdp.table.mechanism import FLOOR_SHARE, FLOOR_WORTH, Mechanism, floor_under
 
 FLOORS = ((1e-4, FLOOR_SHARE), (1e-3, FLOOR_WORTH))
 """Of the gap: what the floor may take of a row and what it may cost of the loss, if that is more

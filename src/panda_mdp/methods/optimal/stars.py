@@ -34,8 +34,7 @@ from panda_mdp.privacy.repair import repair
 from panda_mdp.problem import Problem
 from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.bound import Prices, Proved, star_prices
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import release
+from panda_mdp.table.mechanism import Mechanism, release
 
 MOST_DENSE = 12_000
 """Records of which a K x K matrix is held in memory; the system of more is solved in blocks, which

@@ -49,8 +49,7 @@ from panda_mdp.methods.optimal.lp import (
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.objectives import Forms
 from panda_mdp.privacy.repair import estimate, repair
-from panda_mdp.table.mechanism import Mechanism
-from panda_mdp.table.release import floor_row, normalise, release
+from panda_mdp.table.mechanism import Mechanism, floor_row, normalise, release
 
 if TYPE_CHECKING:
     from panda_mdp.methods.second.first_order import TradeOff
