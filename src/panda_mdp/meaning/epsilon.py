@@ -14,7 +14,7 @@ from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_displacement
 from panda_mdp.errors import GapWarning, InfeasibleError, MethodError
 from panda_mdp.meaning.attack import attack
-from panda_mdp.meaning.words import (
+from panda_mdp.meaning.explain import (
     distance_words,
     guess_between_two,
     guess_words,

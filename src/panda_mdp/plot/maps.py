@@ -17,7 +17,7 @@ from panda_mdp.city.layers import Shapes
 from panda_mdp.city.places import Places
 from panda_mdp.errors import DomainError, MethodError
 from panda_mdp.meaning.attack import attack
-from panda_mdp.meaning.words import distance_words
+from panda_mdp.meaning.explain import distance_words
 from panda_mdp.panda.run import PandaRun
 from panda_mdp.plot.measures import expected_losses, local_epsilons, radius_of_share
 from panda_mdp.plot.style import (
