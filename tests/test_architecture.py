@@ -22,7 +22,7 @@ FLOORS = [
     ("panda_mdp.space",),
     ("panda_mdp.compute",),
     ("panda_mdp.privacy",),
-    ("panda_mdp.problem", "panda_mdp.outputs", "panda_mdp.loss", "panda_mdp.prior"),
+    ("panda_mdp.problem", "panda_mdp.problem", "panda_mdp.loss", "panda_mdp.prior"),
     ("panda_mdp.table",),
     ("panda_mdp.city",),
     ("panda_mdp.methods",),

@@ -30,7 +30,6 @@ from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.planar_laplace import planar_laplace
 from panda_mdp.methods.second.dominate import dominate
 from panda_mdp.methods.second.second import limit_attacker, second_objective
-from panda_mdp.outputs import Outputs
 from panda_mdp.panda.audit import audit_panda
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.calibrate import SearchSpace, calibrate
@@ -42,7 +41,7 @@ from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.prior import Prior
 from panda_mdp.privacy.audit import Audit, audit
 from panda_mdp.privacy.guarantee import Guarantee, compose
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Outputs, Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.embeddings import load_embeddings
 from panda_mdp.table.decode import Expected, inspect

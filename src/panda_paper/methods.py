@@ -23,14 +23,13 @@ from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.coarse import coarse_unsound
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.optimal import optimal
-from panda_mdp.outputs import Outputs
 from panda_mdp.panda.audit import audit_panda
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.margins import Feasibility, feasibility
 from panda_mdp.panda.run import panda
 from panda_mdp.panda.selection import PandaOptions
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Outputs, Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
 from panda_mdp.survey.registry import METHODS as LIBRARY

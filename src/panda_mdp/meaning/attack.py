@@ -23,10 +23,9 @@ import scipy
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import MethodError
-from panda_mdp.outputs import Outputs
 from panda_mdp.panda.panda_table import Seen
 from panda_mdp.prior import Prior
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Outputs, Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.guesses import (
     CLOSED,

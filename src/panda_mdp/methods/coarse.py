@@ -24,9 +24,8 @@ from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.optimal.starts import one_row
-from panda_mdp.outputs import Outputs
 from panda_mdp.prior import square_cells
-from panda_mdp.problem import Problem, check_number, quiet_scale
+from panda_mdp.problem import Outputs, Problem, check_number, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Table, release
 

@@ -42,9 +42,8 @@ from panda_mdp.methods.optimal.backends import Machine
 from panda_mdp.methods.optimal.graph import constraint_graph
 from panda_mdp.methods.optimal.solve import solver_for
 from panda_mdp.methods.optimal.starts import one_row, warm_start
-from panda_mdp.outputs import Outputs
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.problem import Problem, quiet_scale
+from panda_mdp.problem import Outputs, Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.everywhere import EverywhereMechanism

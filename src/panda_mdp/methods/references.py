@@ -13,8 +13,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError, ScaleWarning
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.planar_laplace import planar_laplace
-from panda_mdp.outputs import Outputs
-from panda_mdp.problem import Problem, check_number
+from panda_mdp.problem import Outputs, Problem, check_number
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine
 from panda_mdp.table.mechanism import NoGuarantee, Table
 

@@ -19,8 +19,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.outputs import Outputs
-from panda_mdp.problem import Problem, quiet_scale
+from panda_mdp.problem import Outputs, Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 

@@ -30,8 +30,7 @@ from panda_mdp.errors import (
     ProblemError,
 )
 from panda_mdp.loss import MOST_STORED, DistanceLoss, UnknownLoss, distance_loss, is_steep
-from panda_mdp.outputs import Outputs
-from panda_mdp.problem import Problem, check_epsilon
+from panda_mdp.problem import Outputs, Problem, check_epsilon
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.space.paths import PathMetric
