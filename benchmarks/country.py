@@ -24,8 +24,7 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp.panda.lattice import radius_for
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import SystemBits
+from panda_mdp.privacy.quantise import TOTAL, SystemBits
 from panda_mdp.protocol import Allowance, Client, Network
 from panda_mdp.protocol.client.plans import BallPlan
 from panda_mdp.protocol.messages.deployments import BallRequest, BallRows

@@ -12,8 +12,7 @@ import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.frames.drawing import Sampler
 from panda_mdp.frames.kernel import CONSTANTS, Thresholds, choose_output, keyed_words
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import choose
+from panda_mdp.privacy.quantise import TOTAL, choose
 
 
 def words_of(key: bytes, nonce: bytes, counters: list[int]) -> np.ndarray:

@@ -16,8 +16,7 @@ from panda_mdp.errors import MethodError, PrivacyError, SnapError
 from panda_mdp.methods.everywhere import lowered, spread
 from panda_mdp.methods.mesh_repair import MeshRepair, faint
 from panda_mdp.privacy.continuous import triangle_rates
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import SeededBits
+from panda_mdp.privacy.quantise import TOTAL, SeededBits
 from panda_mdp.space.metrics import haversine_km
 from panda_mdp.table.everywhere import draw_at
 from panda_mdp.table.mechanism import normalise

@@ -9,8 +9,7 @@ from pair_violations import violation
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, PhaseOneCostError, PrivacyError
 from panda_mdp.panda.run import PandaResult
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import SeededBits
+from panda_mdp.privacy.quantise import TOTAL, SeededBits
 
 SIZE = 18
 

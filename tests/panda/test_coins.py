@@ -14,8 +14,7 @@ from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.law import flip, numerators, quantise_probability, surrogates
 from panda_mdp.panda.leakage import cost_table, leakage, worst_leakage
 from panda_mdp.panda.margins import candidate_values
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import SeededBits
+from panda_mdp.privacy.quantise import TOTAL, SeededBits
 
 LEAN = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

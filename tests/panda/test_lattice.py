@@ -16,8 +16,7 @@ from panda_mdp.panda.lattice import (
     common_share,
     radius_for,
 )
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import SeededBits
+from panda_mdp.privacy.quantise import TOTAL, SeededBits
 
 RNG = np.random.default_rng(7)
 CITY = pm.Domain.from_points(41.9 + 0.03 * RNG.random(9), 12.5 + 0.03 * RNG.random(9))

@@ -10,8 +10,7 @@ from helpers import displacement_problem, random_domain
 from scipy.stats import chisquare
 
 from panda_mdp import exponential
-from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.privacy.sampler import SeededBits, SystemBits, choose, choose_rows
+from panda_mdp.privacy.quantise import TOTAL, SeededBits, SystemBits, choose, choose_rows, quantise
 
 
 @pytest.mark.parametrize(

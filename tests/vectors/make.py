@@ -38,8 +38,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import panda_mdp as pm
 from panda_mdp.errors import SnapError
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import choose
+from panda_mdp.privacy.quantise import TOTAL, choose
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import Statement
 from panda_mdp.protocol.messages.signing import (

@@ -36,8 +36,7 @@ from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import choose
+from panda_mdp.privacy.quantise import TOTAL, choose
 from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -13,8 +13,7 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.errors import SignatureError, SnapError
 from panda_mdp.panda.lattice import BallLaw
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import choose
+from panda_mdp.privacy.quantise import TOTAL, choose
 from panda_mdp.protocol.messages.deployments import Statement
 from panda_mdp.protocol.messages.signing import (
     VerifyKey,

@@ -23,8 +23,7 @@ from panda_mdp.errors import InvalidInputError, NotForReleaseError, SnapError
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import BitSource, GivenBits, SystemBits
+from panda_mdp.privacy.quantise import TOTAL, BitSource, GivenBits, SystemBits
 from panda_mdp.problem import Outputs
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.everywhere import draw_vertices

@@ -30,8 +30,7 @@ from panda_mdp.panda.selection import (
     check_rules,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import BitSource, GivenBits, choose, choose_rows
+from panda_mdp.privacy.quantise import TOTAL, BitSource, GivenBits, choose, choose_rows
 from panda_mdp.problem import Problem
 from panda_mdp.table.encode import Parts, weight_sections
 from panda_mdp.table.mechanism import Mechanism

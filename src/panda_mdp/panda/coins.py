@@ -37,8 +37,7 @@ from panda_mdp.panda.selection import (
     check_rules,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
+from panda_mdp.privacy.quantise import TOTAL, BitSource, SystemBits, choose_rows, quantise
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain, check_indices, check_record
 

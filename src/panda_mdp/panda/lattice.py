@@ -28,8 +28,7 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.selection import check_epsilon, check_rules
-from panda_mdp.privacy.quantise import BITS, TOTAL
-from panda_mdp.privacy.sampler import BitSource
+from panda_mdp.privacy.quantise import BITS, TOTAL, BitSource
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine, sphere_points
 

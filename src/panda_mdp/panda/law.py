@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.sampler import BitSource
+from panda_mdp.privacy.quantise import TOTAL, BitSource
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import BLOCK_ENTRIES
 

@@ -19,7 +19,7 @@ from panda_mdp.loss import UnknownLoss
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
-from panda_mdp.privacy.sampler import BitSource, SystemBits
+from panda_mdp.privacy.quantise import BitSource, SystemBits
 from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
 from panda_mdp.table.container import pack

@@ -35,7 +35,7 @@ from panda_mdp.panda.selection import (
     source_of,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.sampler import SystemBits
+from panda_mdp.privacy.quantise import SystemBits
 from panda_mdp.problem import Problem
 
 R = TypeVar("R", bound="PandaRun")

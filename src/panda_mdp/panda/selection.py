@@ -23,7 +23,7 @@ from panda_mdp.base.arrays import Described, FloatArray, IntArray, RebuiltOnCopy
 from panda_mdp.errors import InfeasibleError, MethodError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits
+from panda_mdp.privacy.quantise import BitSource, SeededBits, SystemBits
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import check_indices
 from panda_mdp.table.encode import Parts

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray, frozen
 from panda_mdp.errors import PrivacyError, SnapError, sealed
 from panda_mdp.privacy.continuous import ContinuousAudit, audit_mesh
-from panda_mdp.privacy.quantise import BITS, TOTAL
-from panda_mdp.privacy.sampler import BitSource, SystemBits, choose_rows
+from panda_mdp.privacy.quantise import BITS, TOTAL, BitSource, SystemBits, choose_rows
 from panda_mdp.space.mesh import UNITS, WEIGHT_BITS, Located, Mesh, check_covered
 from panda_mdp.space.snapping import degrees
 from panda_mdp.table.mechanism import Mechanism

@@ -51,8 +51,15 @@ from panda_mdp.loss import UnknownLoss, losses_above
 from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL, check_weights, quantise
-from panda_mdp.privacy.sampler import BitSource, SeededBits, SystemBits, choose_rows
+from panda_mdp.privacy.quantise import (
+    TOTAL,
+    BitSource,
+    SeededBits,
+    SystemBits,
+    check_weights,
+    choose_rows,
+    quantise,
+)
 from panda_mdp.problem import Problem, describe_mesh
 from panda_mdp.space.domain import check_record, check_records
 from panda_mdp.space.mesh import Mesh

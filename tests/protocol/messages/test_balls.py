@@ -11,7 +11,7 @@ from protocol_standin import TOKEN, URL, Standin, without_fsync
 
 import panda_mdp as pm
 from panda_mdp.errors import ProtocolError, SignatureError
-from panda_mdp.privacy.sampler import SeededBits
+from panda_mdp.privacy.quantise import SeededBits
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.messages.deployments import BallRows, row_leaves
 from panda_mdp.protocol.messages.log import leaf_hash, levels_of, root_from, root_of

@@ -23,7 +23,7 @@ from protocol_servers import (
 
 import panda_mdp as pm
 from panda_mdp.panda.lattice import BallLaw
-from panda_mdp.privacy.sampler import SeededBits
+from panda_mdp.privacy.quantise import SeededBits
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
     BallDeployment,

@@ -14,7 +14,7 @@ import panda_mdp as pm
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.run import study_panda
-from panda_mdp.privacy.sampler import SeededBits
+from panda_mdp.privacy.quantise import SeededBits
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
 from panda_mdp.protocol.server.solving import (
     BallTable,

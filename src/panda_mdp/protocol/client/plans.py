@@ -26,7 +26,7 @@ from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.sampler import SystemBits
+from panda_mdp.privacy.quantise import SystemBits
 from panda_mdp.protocol.client.record import (
     Record,
     draw_column,

@@ -22,7 +22,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import MethodError, sealed
-from panda_mdp.privacy.sampler import SystemBits, choose
+from panda_mdp.privacy.quantise import SystemBits, choose
 from panda_mdp.space.area import Area
 from panda_mdp.space.domain import Domain, check_record
 from panda_mdp.table.everywhere import EverywhereMechanism

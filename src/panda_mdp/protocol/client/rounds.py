@@ -19,8 +19,7 @@ from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.law import surrogates
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import TOTAL, quantise
-from panda_mdp.privacy.sampler import SystemBits
+from panda_mdp.privacy.quantise import TOTAL, SystemBits, quantise
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.client.plans import BOX_BYTES, Plan, PlanFacts, check_outputs, shared_fields
 from panda_mdp.protocol.client.record import Record
