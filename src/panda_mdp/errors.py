@@ -32,7 +32,7 @@
 A message names the value, the rule and the remedy. It never contains a user's record or a seed:
 indices that appear in messages come from public inputs (the domain, a matrix, an output list).
 
-Calls whose errors leave no trace of what they saw.
+Errors of `sealed` functions leave no trace of what they saw.
 
 A traceback holds the arguments and locals of every frame, and whatever collects errors collects
 those. A function that sees a user's record or place is `sealed`: an error inside is thrown away

@@ -1,6 +1,6 @@
 """What is asked: which records, which outputs, what an error costs, and how private.
 
-What may be reported: records, places that need not be records, or plain labels.
+Outputs are what may be reported: records, places that need not be records, or plain labels.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from helpers import displacement_problem, random_domain
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.meaning import words
+from panda_mdp.meaning.explain import distance_words, guess_between_two, guess_words
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def table():
     ],
 )
 def test_distances_are_said_as_the_browser_says_them(km, said):
-    assert words.distance_words(km) == said
+    assert distance_words(km) == said
 
 
 def test_the_famous_sentence_holds_for_every_pair(table):
@@ -42,21 +42,21 @@ def test_the_famous_sentence_holds_for_every_pair(table):
     for i in range(30):
         for j in range(i):
             best = 0.5 * np.maximum(matrix[i], matrix[j]).sum()
-            assert best <= words.guess_between_two(5.0 * apart[i, j]) + 1e-12
+            assert best <= guess_between_two(5.0 * apart[i, j]) + 1e-12
 
 
 def test_spread_is_that_of_the_row(table):
     domain, record = table.problem.domain, 4
     text = pm.explain(table, record).text
     row, apart = table.matrix[record], domain.distances([record], table.problem.outputs)[0]
-    said = words.distance_words
+    said = distance_words
     half, most = (
         next(d for d in sorted(apart) if row[apart <= d].sum() >= share) for share in (0.5, 0.9)
     )
     where = f"lie {said(float(apart @ row))} from it on average: half within {said(half)}, nine in"
     assert f"{where} ten within {said(most)}." in text
-    assert f"reported {words.guess_words(row[2])}" in text
-    assert f"likeliest report is drawn {words.guess_words(row.max())}" in text
+    assert f"reported {guess_words(row[2])}" in text
+    assert f"likeliest report is drawn {guess_words(row.max())}" in text
 
 
 def test_nothing_of_a_record_is_in_the_repr_or_an_error(table):
@@ -70,9 +70,9 @@ def test_html_is_well_formed_and_say_the_same(table):
     explanation = pm.explain(table)
     page = ET.fromstring(explanation.html)  # noqa: S314 (our own)
     text = " ".join(page.itertext())
-    guesses = [words.guess_between_two(5.0 * km) for km in (0.05, 0.1, 0.2, 0.5, 1.0)]
+    guesses = [guess_between_two(5.0 * km) for km in (0.05, 0.1, 0.2, 0.5, 1.0)]
     for guess in guesses:
-        assert words.guess_words(guess) in text
+        assert guess_words(guess) in text
     bars = [float(meter.attrib["value"]) for meter in page.iter("meter")]
     assert bars == pytest.approx(guesses, abs=1e-4)
     assert explanation._repr_html_() == explanation.html

@@ -6,7 +6,7 @@ lock. Where threads have to meet every few microseconds (compute/numba/pdhg.py) 
 stay. GNU OpenMP ends a process that uses it after being forked from one that did: a forked process
 remembers what its parent had started, and callers take the path without threads (`threads_lost`).
 
-Work that ends when its time is over: loops that may take long ask `check_time` as they go.
+Work ends when its time is over: loops that may take long ask `check_time` as they go.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENDS: ContextVar[tuple[tuple[float, Clock], ...]] = ContextVar("ends", default=
 
 @contextmanager
 def within(seconds: float | None, clock: Clock = time.monotonic) -> Iterator[None]:
-    """What runs inside, with the threads of base/threads.py, ends `seconds` from now by a clock,
+    """What runs inside, with the threads of this module, ends `seconds` from now by a clock,
     and no later than what it runs inside of; None sets no end of its own."""
     ends = _ENDS.get()
     token = _ENDS.set(ends if seconds is None else (*ends, (clock() + seconds, clock)))

@@ -8,13 +8,13 @@ A table computes its audit when it is made, on the integers that it owns; none i
 outside. `Simulation` wraps either for seeded experiments and is never for release. `Release` is
 what users of tables rely on, whatever kind they are of.
 
-The one door through which methods hand out mechanisms.
+`release` is the one door through which methods hand out mechanisms.
 
 Quantising moves an entry by up to 2^-62, which matters where entries are tiny or records very near.
 Mixing in a row that is common to all records, z <- (1 - s) z + f with s = sum_y f_y, keeps every
 inequality (they are linear and f satisfies them with room to spare) and lifts the tiny entries. The
 floor f follows the loss: outputs that no record uses get none, and those that cost much get less.
-`release` takes the lowest floor on a ladder for which the audit on the final integers holds, and
+It takes the lowest floor on a ladder for which the audit on the final integers holds, and
 gives up beyond `MAX_SHARE`: what needs more than that was not private in the first place.
 """
 
