@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from panda_mdp import Domain, synthetic_city
-from panda_mdp.compute.closure import FLOOR, Closure
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import FLOOR, Closure, closure_of
 from panda_mdp.privacy.repair import (
     MARGIN,
     TIGHTENING,

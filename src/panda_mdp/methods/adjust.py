@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy import repair as repairs
 from panda_mdp.privacy.quantise import TOTAL, quantise

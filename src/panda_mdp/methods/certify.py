@@ -25,8 +25,7 @@ from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.base.threads import Clock, current_clock, within
 from panda_mdp.compute.backend import Backend
-from panda_mdp.compute.closure import FLOOR, Closure
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import FLOOR, Closure, closure_of
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError, SolverError, TimeLimitError
 from panda_mdp.methods.optimal.dual import proved

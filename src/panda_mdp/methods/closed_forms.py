@@ -10,8 +10,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, Stages
-from panda_mdp.compute.closure import Closure
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.audit import audit_weights, largest_rate
 from panda_mdp.privacy.quantise import BITS, quantise

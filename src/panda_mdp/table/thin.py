@@ -15,7 +15,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.repair import TIGHTENING, repair

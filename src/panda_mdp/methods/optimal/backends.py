@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import threads_lost
 from panda_mdp.compute.backend import Backend, accelerator
-from panda_mdp.compute.closure import Closure
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import GraphSolver

@@ -10,8 +10,7 @@ import numpy as np
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend
-from panda_mdp.compute.closure import NEAR_NATS
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import NEAR_NATS, closure_of
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing
 from panda_mdp.privacy.quantise import quantise_floored

@@ -22,7 +22,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import BLOCK_ENTRIES, RATE_BITS, WEIGHT_BITS, FactoredRows, lattice
-from panda_mdp.compute.links import closure_of
+from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.loss import blocks as loss_blocks
