@@ -15,7 +15,7 @@ from second_checker import checker
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.methods.optimal.dual import centre_bound, centre_proof, free_bound, free_proof
-from panda_mdp.methods.optimal.solve import FirstOrder
+from panda_mdp.methods.optimal.optimal import FirstOrder
 from panda_mdp.table.bound import Multipliers, Proved, Stated, dual_bound, growth
 
 NONE = Multipliers.of(np.empty((0, 2), dtype=np.int64), np.empty((0, 1)))

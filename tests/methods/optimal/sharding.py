@@ -19,7 +19,7 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.backends import JaxEngine
 from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.solve import solver_for
+from panda_mdp.methods.optimal.optimal import solver_for
 from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.privacy.quantise import quantise
 

@@ -13,7 +13,7 @@ from helpers import displacement_problem, random_domain
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.graph import Graph, constraint_graph
-from panda_mdp.methods.optimal.solve import FirstOrder
+from panda_mdp.methods.optimal.optimal import FirstOrder
 from panda_mdp.methods.optimal.starts import one_row, warm_start
 
 

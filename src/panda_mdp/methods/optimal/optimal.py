@@ -1,21 +1,228 @@
-"""The best epsilon-mDP table of the whole domain, with proof of how good and how private it is."""
+"""The best epsilon-mDP table of the whole domain, with proof of how good and how private it is.
+
+The first-order solvers, on whatever machine, as the loop of `methods/certify.py` asks them.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.backend import MEMORY_FULL
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning, MethodError
-from panda_mdp.methods.adjust import rows_of
-from panda_mdp.methods.certify import Budget, Report, certify
-from panda_mdp.methods.optimal.backends import Machine
-from panda_mdp.methods.optimal.solve import solver_for
+from panda_mdp.loss import MOST_STORED
+from panda_mdp.methods.adjust import remap, rows_of
+from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
+from panda_mdp.methods.optimal.backends import Engine, Machine, choose
+from panda_mdp.methods.optimal.dual import (
+    centre_bound,
+    centre_proof,
+    free_bound,
+    free_proof,
+    middle,
+)
+from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph, missing
+from panda_mdp.methods.optimal.lp import SmallLp, is_small
+from panda_mdp.methods.optimal.stars import has_peaks, open_with_stars
+from panda_mdp.methods.optimal.starts import cheapest_rows
+from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
-from panda_mdp.table.bound import Proved
-from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.bound import Multipliers, Proved
+from panda_mdp.table.mechanism import FLOOR_SHARE, FLOOR_WORTH, Mechanism, floor_under
+
+FLOORS = ((1e-4, FLOOR_SHARE), (1e-3, FLOOR_WORTH))
+"""Of the gap: what the floor may take of a row and what it may cost of the loss, if that is more
+than it takes anyway. The higher it is the fewer records can be at odds."""
+UNUSED_SHARE = 1e-9
+"""Outputs to which all records together give less than this much of a row are left out."""
+MOST_KNOWN = 3
+"""Pairs of an earlier proof that the graph takes in, as multiples of its own."""
+
+
+class FirstOrder(TableSolver):
+    """The first-order method of one machine, on the dense table or on tiles of it."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        engine: Engine,
+        initial: FloatArray | None = None,
+        graph: Graph | None = None,
+        proof: Proved | None = None,
+    ) -> None:
+        self.problem, self.engine, self.initial = problem, engine, initial
+        known = None if proof is None else proof.multipliers
+        self.known = known if isinstance(known, Multipliers) else None
+        """Of a solve before, to begin with, and the epsilon that they are for."""
+        self.known_epsilon = problem.epsilon if proof is None else proof.problem.epsilon
+        self.graph = graph
+        """To begin with; None for the one of near pairs."""
+        if self.known is not None:
+            self.tuning = replace(self.tuning, first_check=self.tuning.step)
+        self.backend, self.audit = engine.name, engine.audit
+        self.finish: Any = None
+        self.sparse = False
+        self.iterates: Any = None
+        """What iterates, from the first iteration on."""
+        self._opening, self._risen = -math.inf, False
+        """The bound that needs no iteration, and whether one is above it."""
+
+    def begin(self, standing: Standing) -> None:
+        problem = self.problem
+        # Without any constraint each record takes its cheapest output.
+        opening = max(free_bound(problem), centre_bound(problem, middle(problem)))
+        self._opening = self._sound(opening)
+        standing.raise_bound(self._opening)
+        if standing.missing(float(problem.mean_loss.min())) <= 0:
+            with standing.stage("audit"):
+                standing.offer(self.last_resort(standing))
+            return
+        if has_peaks(problem):
+            start = open_with_stars(problem, standing, self.engine.name == "jax")
+            if standing.missing(standing.value) <= 0:
+                return
+            self.initial = start if self.initial is None else self.initial
+        with standing.stage("graph"):
+            graph = self.graph
+            # The host's part first: an accelerator may still be waking up.
+            if graph is None:
+                graph = constraint_graph(problem.domain, problem.epsilon)
+                if graph.count == 0:
+                    # Epsilon hides nothing, or next to it.
+                    standing.offer(self.made(cheapest_rows(problem)))
+                    if standing.missing(standing.value) <= 0:
+                        return
+            if self.known is not None:
+                more = missing(problem.domain, graph, self.known.pairs, problem.epsilon)
+                if more.count <= MOST_KNOWN * graph.count:
+                    graph = graph.join(more.ends, more.length)
+                else:
+                    # A proof by columns names all pairs: a part of it is no start.
+                    self.known = None
+            self.closure = self.engine.closure(problem)
+            self.iterates = self.engine.solver(problem, graph, self.initial)
+            if self.known is not None:
+                self.iterates.take_over(self.known, self.known_epsilon)
+            self.edges = graph.count
+        many = problem.outputs_count >= self.engine.tiling.least_outputs
+        self.sparse = many and not self.iterates.tiling.one
+        if self.sparse:
+            self.finish = self.iterates.finish
+            self.tuning = replace(
+                self.tuning, markup=self.finish.markup, certify_iterations=self.finish.iterations
+            )
+        self._gap = standing.budget.gap or 0.0
+        note = self.engine.note()
+        if note:
+            standing.report(note)
+
+    def _sound(self, bound: float) -> float:
+        """Losses that are off by a share move the optimum by no more than that."""
+        return bound * (1 - self.problem.loss_error)
+
+    def advance(self, target: int, standing: Standing) -> None:
+        while self.iterates.iterations < target and not standing.late():
+            self.iterates.advance(self.tuning.step)
+        self.iterations, self.edges = self.iterates.iterations, self.iterates.graph.count
+
+    def bound(self) -> float:
+        bound = self._sound(self.iterates.bound())
+        self._risen = self._risen or bound > self._opening
+        return bound
+
+    def proof(self) -> Proved | None:
+        problem, found = self.problem, self.iterates
+        if problem.loss.size > MOST_STORED:
+            return None
+        if self._risen:
+            return found.proof()
+        opening = free_proof(problem), centre_proof(problem, middle(problem))
+        return max(opening, key=lambda proof: proof.value)
+
+    def candidate(self) -> Any:
+        if self.sparse:
+            return self.finish.candidate(self.iterates)
+        return self.iterates.matrix() if self.closure.on_host else self.iterates.table()
+
+    def estimate(self, candidate: Any) -> float:
+        """The loss after one round of the repair."""
+        if self.sparse:
+            return float(self.finish.estimate(candidate))
+        problem, floor = self.problem, self.floor(candidate)
+        cost, prior = problem.weighted_loss, problem.prior
+        return estimated_loss(self.closure, candidate, problem.epsilon, floor, cost, prior)
+
+    def floor(self, candidate: Any) -> FloatArray:
+        """The floor under a table's outputs; 0 under those that it hardly uses, and leaves out."""
+        peaks, loss = self.closure.survey(candidate, self.problem.weighted_loss)
+        used = peaks > UNUSED_SHARE / len(peaks)
+        share, worth = (max(s * self._gap, least) for s, least in FLOORS)
+        return floor_under(self.problem, used, loss, share, worth)
+
+    def certified(self, candidate: Any, standing: Standing) -> Mechanism:
+        if not self.sparse:
+            return super().certified(candidate, standing)
+        with standing.stage("repair"):
+            mechanism: Mechanism = self.finish.certify(candidate, standing)
+        return mechanism
+
+    def extend(self, candidate: Any, standing: Standing) -> None:
+        wanted = standing.missing(min(standing.guess, standing.value))
+        if self.engine.extends_always or standing.risen < wanted:
+            # Where the bound has come to rest the graph is what limits it.
+            limited = standing.bound > 0 and standing.risen < 0.25 * wanted
+            most = pairs_to_add(wanted / standing.bound) if limited else 2
+            if self.sparse:
+                closure, z = candidate.closure, candidate.z
+            else:
+                closure, z = self.closure, self.closure.start(candidate)
+            more = broken_pairs(closure, self.iterates.graph, z, self.problem.epsilon, most)
+            if more.count:
+                self.iterates.extend(more)
+        self.iterates.grow(candidate if self.sparse else None)
+
+    def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
+        best, interrupted = standing.best, standing.stopped is Stopped.INTERRUPTED
+        if best is not None and not self.sparse and not interrupted:
+            yield remap(best)
+        if standing.value > self.problem.mean_loss.min():
+            yield self.last_resort(standing)
+        if standing.stopped is Stopped.NEGLIGIBLE and self.iterates is not None and not self.sparse:
+            # Next to an optimum of 0 a record's cheapest output is nearer than single precision.
+            loss = self.problem.loss
+            cheapest = np.arange(loss.shape[1]) == loss.argmin(axis=1)[:, None]
+            yield self.certified(cheapest.astype(np.float64), standing)
+
+    def agree(self, decision: bool) -> bool:
+        return self.engine.agree(decision)
+
+    def alone(self) -> bool:
+        return self.engine.alone()
+
+
+def pairs_to_add(wanted: float) -> int:
+    """How many pairs a record may add at a time: the farther from the gap, the more."""
+    return 16 if wanted > 0.1 else 6 if wanted > 0.03 else 2
+
+
+def solver_for(
+    problem: Problem,
+    machine: Machine = "auto",
+    initial: FloatArray | None = None,
+    proof: Proved | None = None,
+) -> Solver:
+    """What solves a problem on a machine: small ones as one LP where the choice is free."""
+    if isinstance(machine, str) and machine == "auto" and is_small(problem):
+        return SmallLp(problem)
+    return FirstOrder(problem, choose(machine), initial, proof=proof)
 
 
 def optimal(

@@ -12,7 +12,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Report, Standing, certify
 from panda_mdp.methods.optimal.backends import Machine, choose
-from panda_mdp.methods.optimal.solve import FirstOrder, solver_for
+from panda_mdp.methods.optimal.optimal import FirstOrder, solver_for
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import Name, check_name, objective, quantity
