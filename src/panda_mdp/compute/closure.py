@@ -9,7 +9,7 @@ Tables lie on the nodes of a cut (compute/cut.py). A dense table is one group of
 floor. Otherwise rows are scaled as z <- max(s z, f), f the floor that all records share: a maximum
 with what all share breaks no constraint that s z keeps.
 
-The closure under path metrics: along edges, which imply all pairs (space/paths.py).
+Under path metrics it goes along edges, which imply all pairs (space/paths.py).
 
 z_x <- max(z_x, e^(-eps len) z_x') along the edges until nothing changes: a maximum over paths is
 the maximum over all records x' of e^(-eps d(x, x')) z_x'. Values only rise and no cycle raises

@@ -1,6 +1,7 @@
 """The best epsilon-mDP table of the whole domain, with proof of how good and how private it is.
 
-The first-order solvers, on whatever machine, as the loop of `methods/certify.py` asks them.
+`solver_for` chooses the solver: the first-order ones, on whatever machine, as the loop of
+`methods/certify.py` asks them, or an exact LP where the problem is small.
 """
 
 from __future__ import annotations
