@@ -25,7 +25,7 @@ from panda_mdp.methods.certify import Budget
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.second.dominate import (
     RADII,
-    check_references,
+    checked_references,
     least_factor,
     measures_of,
 )
@@ -235,8 +235,7 @@ def least_epsilon(
     looked for from the problem's epsilon; `budget` is that of each table, and one that is not found
     within it counts as none.
     """
-    others = [references] if isinstance(references, Table) else list(references)
-    check_references(problem, others)
+    others = checked_references(problem, references)
     measures, each = measures_of(problem, others, radii), budget or Budget(GAP / 4)
     found: dict[float, Mechanism] = {}
     refuted = [0.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy
+from helpers import displacement_problem, random_domain
 from scipy.optimize import linprog
 
 import panda_mdp as pm
@@ -186,6 +187,65 @@ def test_priors_between_given_ones_are_covered():
         assert off == pytest.approx(pm.attack(reference, corner, radii=()).error)
     with pytest.raises(MethodError, match="not negative"):
         pm.dominate(problem, reference, districts=-corners)
+
+
+def least_factor_at_corners(problem, reference, measures, priors) -> float:
+    """The LP over all pairs where guesses are records: loss and error limited under each prior."""
+    size, outputs = problem.loss.shape
+    apart, entries = problem.domain.distances(), size * outputs
+    count = entries + (len(measures) + len(priors)) * outputs + 1
+    rows, most = [], []
+
+    def at_most(limit, table=0.0, sums=None, signs=0.0, factor=0.0):
+        row = np.zeros(count)
+        row[:entries] = np.ravel(np.broadcast_to(table, (size, outputs)))
+        if sums is not None:
+            row[entries + sums[0] * outputs : entries + (sums[0] + 1) * outputs][sums[1]] = signs
+        row[-1] = factor
+        rows.append(row)
+        most.append(limit)
+
+    one = np.eye(outputs)
+    for i, j in zip(*np.nonzero(~np.eye(size, dtype=bool)), strict=True):
+        pair = np.eye(size)[i] - np.exp(problem.epsilon * apart[i, j]) * np.eye(size)[j]
+        for y in range(outputs):
+            at_most(0.0, pair[:, None] * one[y])
+    for k, measure in enumerate(measures):
+        for gain in measure.gain.coefficients.toarray():
+            for y in range(outputs):
+                at_most(0.0, gain[:, None] * one[y], (k, [y]), -1.0)
+        at_most(0.0, 0.0, (k, slice(None)), 1.0, -measure.reference)
+    for k, prior in enumerate(priors, len(measures)):
+        at_most(
+            prior @ (problem.loss * reference.matrix).sum(axis=1), prior[:, None] * problem.loss
+        )
+        for off in apart:
+            for y in range(outputs):
+                at_most(0.0, -(prior * off)[:, None] * one[y], (k, [y]), 1.0)
+        at_most(-pm.attack(reference, prior, radii=()).error, 0.0, (k, slice(None)), -1.0)
+    sums = np.hstack([np.kron(np.eye(size), np.ones(outputs)), np.zeros((size, count - entries))])
+    found = linprog(np.eye(count)[-1], np.array(rows), most, sums, np.ones(size))
+    assert found.status == 0
+    return found.fun
+
+
+@pytest.mark.parametrize(("seed", "epsilon"), [(0, 2.0), (1, 1.0), (2, 1.0)])
+def test_corners_have_the_factor_of_the_lp(seed, epsilon):
+    domain = random_domain("euclidean", 6, seed=seed)
+    problem = displacement_problem(domain, range(6), epsilon)
+    reference = pm.exponential(problem)
+    corners = np.random.default_rng(seed).dirichlet(np.full(6, 4.0), 2)
+    table = pm.dominate(problem, reference, radii=(), districts=corners)
+    told = table.details["dominates"]
+    measures = measures_of(problem, [reference], (), corners)
+    priors = [problem.prior, *corners]
+    least = least_factor_at_corners(problem, reference, measures, priors)
+    if seed != 1:
+        # Under the problem's prior alone less is asked.
+        assert least_factor_at_corners(problem, reference, measures, priors[:1]) < least - 1e-3
+    assert told["bound"] <= least * (1 + 1e-6)
+    assert told["bound"] == pytest.approx(least, rel=1e-4)
+    assert told["factor"] == pytest.approx(least, rel=1e-3) and told["holds"]
 
 
 def test_larger_tables_keep_loss_and_error_at_every_corner():

@@ -217,8 +217,7 @@ def dominate(
     to a ten-thousandth): the error is sought, and said where it is missed.
     An epsilon at which no table has so little loss is an `InfeasibleError`.
     """
-    others = [references] if isinstance(references, Table) else list(references)
-    check_references(problem, others)
+    others = checked_references(problem, references)
     with within(time_limit):
         measures = measures_of(problem, others, radii, districts, neighbours)
     given = np.atleast_1d(() if districts is None else np.asarray(districts))
@@ -256,8 +255,10 @@ def least_factor(
     limits = []
     for prior, (loss, error) in zip(priors, theirs, strict=True):
         at, unit = replace(problem, prior=prior), loss or 1.0
-        # Where reports are their own best guesses the error is the loss, and no table has more.
-        aim = max(min(error * (1 + MARGIN / 20), loss * UNDER), error * UNDER)
+        # No table has more than the loss where reports are their own best guesses, nor than a guess
+        # without a report.
+        most_error = min(loss, place_error(at, np.ones((problem.size, 1))))
+        aim = max(min(error * (1 + MARGIN / 20), most_error * UNDER), error * UNDER)
         off, lost = Guesses.around(at, table), Losses.under(at, unit)
         limits.append(Measure("error", off, error or 1.0, False, -error, -aim))
         limits.append(Measure("loss", lost, 1.0, False, loss / unit, loss / unit * UNDER))
@@ -293,17 +294,19 @@ def under(tables: Sequence[Table], prior: FloatArray) -> tuple[float, float]:
     return float(loss), max(place_error(problem, matrix) for problem, matrix in seen)
 
 
-def check_references(problem: Problem, references: Sequence[Table]) -> None:
-    """Refuse what is not over the records and the prior of the problem."""
-    if not references:
+def checked_references(problem: Problem, references: Table | Sequence[Table]) -> list[Table]:
+    """All of them, over the records and the prior of the problem."""
+    others = [references] if isinstance(references, Table) else list(references)
+    if not others:
         raise MethodError("references is empty; give at least one table to be better than")
-    for k, other in enumerate(references):
+    for k, other in enumerate(others):
         same = other.problem.domain.fingerprint == problem.domain.fingerprint
         if not (same and np.array_equal(other.problem.prior, problem.prior)):
             raise MethodError(
                 f"references[{k}] has other records or another prior than the problem; make it "
                 "over problem.domain with the problem's prior"
             )
+    return others
 
 
 def measures_of(

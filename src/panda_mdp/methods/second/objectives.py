@@ -186,10 +186,7 @@ class Gain(Forms):
         return np.asarray(self.coefficients.T @ weights)
 
     def below(self, weights: FloatArray) -> FloatArray:
-        positive = np.maximum(weights, 0.0)
-        sums = positive.sum(axis=0)
-        inside = np.where(sums > 0, positive, 1.0) / np.where(sums > 0, sums, len(positive))
-        made = self.adjoint(inside)
+        made = self.adjoint(on_simplex(weights))
         return made - ROUNDED * np.abs(made)
 
     def shares(self) -> FloatArray:
@@ -205,6 +202,13 @@ class Gain(Forms):
     def rows(self, outputs: int) -> scipy.sparse.csr_array:
         each = scipy.sparse.eye_array(outputs)
         return scipy.sparse.csr_array(scipy.sparse.kron(self.coefficients, each))
+
+
+def on_simplex(weights: FloatArray) -> FloatArray:
+    """Weights that are not negative and sum to 1 for each output, alike where none is positive."""
+    positive = np.maximum(weights, 0.0)
+    sums = positive.sum(axis=0)
+    return np.where(sums > 0, positive, 1.0) / np.where(sums > 0, sums, len(positive))
 
 
 def relative(sums: FloatArray) -> FloatArray:
@@ -268,8 +272,7 @@ class Guesses(Forms):
         return np.asarray((rows @ self.coefficients)[:, 0, :].T)
 
     def below(self, weights: FloatArray) -> FloatArray:
-        inside = np.maximum(weights, 0.0) / weights.sum(axis=0)
-        pairs = zip(inside.T, self.coefficients, strict=True)
+        pairs = zip(on_simplex(weights).T, self.coefficients, strict=True)
         made = np.stack([shares @ forms.astype(np.float64) for shares, forms in pairs], axis=1)
         # That sums of weights are 1 but for a rounding is within what storing errs.
         return made - STORED * np.abs(made)
