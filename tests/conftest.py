@@ -54,6 +54,12 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     numba.set_num_threads(threads)
 
 
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes numba impossible to import for one test."""
+    block_numba(monkeypatch)
+
+
 def block_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = ("panda_mdp.compute.numba.", "panda_mdp.panda.kernels", "panda_mdp.frames.kernel")
     compiled += ("panda_mdp.space.nearest",)

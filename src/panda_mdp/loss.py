@@ -14,7 +14,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.backend import accelerator
+from panda_mdp.compute.backend import accelerator, has_numba
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import PRODUCT_DIMENSIONS
@@ -132,7 +132,7 @@ class DistanceLoss(RebuiltOnCopy):
 
     def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         records, columns = np.broadcast_arrays(first, second)
-        if records.size < FEW_PAIRS:
+        if records.size < FEW_PAIRS or not has_numba():
             distance = self.domain.metric.pairs(records.ravel(), self.outputs[columns.ravel()])
             return self._powers(distance).reshape(records.shape)
         from panda_mdp.compute.numba.distance import loss_pairs
@@ -173,8 +173,9 @@ class DistanceLoss(RebuiltOnCopy):
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """All losses, some records at a time."""
-        if self.domain.metric.embedding.shape[1] >= PRODUCT_DIMENSIONS:
-            # Of many dimensions blocks of distances are matrix products.
+        # Of many dimensions blocks of distances are matrix products.
+        many = self.domain.metric.embedding.shape[1] >= PRODUCT_DIMENSIONS
+        if many or not has_numba():
             for rows, block in self.domain.blocks(self.outputs):
                 yield rows, self._powers(block)
             return

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from typing import Literal
 
 Backend = Literal["numba", "jax", "numpy"]
 MEMORY_FULL = "RESOURCE_EXHAUSTED"
 """JAX's own word, in a RuntimeError, for a device whose memory is full."""
+
+
+def has_numba() -> bool:
+    """Whether loops can be compiled on this host; a machine with an accelerator may go without."""
+    try:
+        return find_spec("numba") is not None
+    except ImportError:
+        return False
 
 
 def take_memory_as_needed() -> None:

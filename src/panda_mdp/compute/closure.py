@@ -32,6 +32,7 @@ import scipy
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import Int32Array
 from panda_mdp.base.threads import in_parts
+from panda_mdp.compute.backend import has_numba
 from panda_mdp.compute.cut import Cut, Links
 from panda_mdp.compute.rate import host_rate, largest_rate, lifts_of
 from panda_mdp.space.domain import Domain
@@ -239,7 +240,8 @@ class Closure:
 
     def _small(self, z: FloatArray) -> bool:
         """Whether NumPy does it."""
-        return len(z) <= self.tuning.small_records and self._cut_for(z).dense
+        few = len(z) <= self.tuning.small_records or not has_numba()
+        return few and self._cut_for(z).dense
 
     @cached_property
     def _distances(self) -> FloatArray:
@@ -471,9 +473,20 @@ def raise_along(
 ) -> None:
     """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes, for the
     active nodes i."""
+    lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
+    if not has_numba():
+        raised = np.ones(len(z), np.bool_) if active is None else active
+        inside = (lent > 0) & raised[links.firsts]
+        other, factor = links.others[inside], lent[inside, None]
+        node, begin = np.unique(links.firsts[inside], return_index=True)
+        changed = len(node) > 0
+        while changed:
+            above = np.maximum.reduceat(factor * z[other], begin)
+            changed = bool((above > z[node]).any())
+            z[node] = np.maximum(z[node], above)
+        return
     from panda_mdp.compute.numba.links import WIDTH, relax
 
-    lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
     if active is not None:
         # A node raises its others.
         lent = np.where(active[links.others], lent, 0.0)

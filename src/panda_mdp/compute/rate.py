@@ -23,6 +23,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import by_slices, in_parts
+from panda_mdp.compute.backend import has_numba
 from panda_mdp.compute.cut import Cut, Links, Rows, Worst
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE, Pairs
@@ -46,12 +47,14 @@ def host_rate(
     """An upper bound, within the stated error, on max |log ratio| / d, and the pair of records.
 
     Records with equal rows of `weights` count as 0. `compiled` says whether numba's threads do it;
-    by default for all but small domains.
+    by default for all but small domains, where it is installed.
     """
     if (weights == weights[0]).all():
         return 0.0, 0, 1
     order, links = domain.tiles.order, domain.metric.generating_pairs
-    if not (domain.tiles.count > SMALL_TILES if compiled is None else compiled) and links is None:
+    if compiled is None:
+        compiled = domain.tiles.count > SMALL_TILES and has_numba()
+    if not compiled and links is None:
         return plain_rate(domain, logs, weights)
     cut = Cut.whole(domain, logs.shape[1])
     along = np.ascontiguousarray(logs[order]), np.ascontiguousarray(weights[order])
@@ -84,7 +87,9 @@ def floored_rate(
 ) -> Worst:
     """`host_rate` of rows over a floor in which every column is 0 for all records or for none."""
     small = domain.tiles.count <= SMALL_TILES and rows.shape[0] * rows.shape[1] <= MOST_DENSE
-    if not (not small if compiled is None else compiled):
+    if compiled is None:
+        compiled = not small and has_numba()
+    if not compiled:
         whole = np.asarray(rows)
         return host_rate(domain, np.log(np.maximum(whole, 1).astype(np.float64)), whole, False)
     best = (0.0, 0, 1)

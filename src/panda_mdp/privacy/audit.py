@@ -22,7 +22,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import RATE_BITS, RELATIVE_ERROR, WEIGHT_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import card, per
-from panda_mdp.compute.backend import Backend, accelerator
+from panda_mdp.compute.backend import Backend, accelerator, has_numba
 from panda_mdp.compute.rate import floored_rate, host_rate, uneven_column
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
@@ -202,8 +202,13 @@ def lattice_facts(
 
 def floored_backend(stored: int, backend: Backend | None = None) -> Backend:
     """What audits so many entries over a floor: `backend`, or an accelerator where they are many
-    and there is one, or numba."""
-    return backend or ("jax" if stored > LARGE and accelerator() else "numba")
+    and there is one, or numba; where that is missing an accelerator, or NumPy."""
+    if backend is not None:
+        return backend
+    compiled = has_numba()
+    if (stored > LARGE or not compiled) and accelerator():
+        return "jax"
+    return "numba" if compiled else "numpy"
 
 
 def largest_rate(

@@ -1,5 +1,5 @@
-"""Compiled inner loops (numba). Nothing outside imports these at import time: without numba the
-callers fall back to NumPy, slower and with the same answers.
+"""Compiled inner loops (numba). Nothing outside imports these at import time: a host without numba
+solves and audits on its accelerator, and audits in NumPy.
 
 numba keeps compiled loops on disk until their own file changes. It does not look at what they call:
 after a change of the distances, an audit compiled before it would go on using the old ones. Loops
@@ -26,7 +26,9 @@ if not any(os.access(place, os.W_OK) for place in (_HERE, Path("~").expanduser()
     # folder that is this user's alone: what lies in it is run.
     os.environ.setdefault("NUMBA_CACHE_DIR", mkdtemp(prefix="panda-mdp-"))
 
-import numba  # noqa: E402
+from panda_mdp.base.packages import need  # noqa: E402
+
+numba = need("numba", "a loop over all pairs on the CPU")
 
 _SPACE = _HERE.parent.parent / "space"
 SHARED = (

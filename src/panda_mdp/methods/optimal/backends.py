@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import threads_lost
-from panda_mdp.compute.backend import Backend, accelerator
+from panda_mdp.compute.backend import Backend, accelerator, has_numba
 from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.errors import MethodError, MissingDependencyError
 from panda_mdp.methods.optimal.graph import Graph
@@ -77,6 +77,10 @@ class CpuEngine(Engine):
 
     def __init__(self, tiling: TilingTuning = TILING) -> None:
         super().__init__(tiling)
+        if not has_numba():
+            raise MissingDependencyError(
+                "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
+            )
         if threads_lost():
             raise MethodError(
                 "this process was forked from one whose compiled threads were running, and cannot "
