@@ -58,7 +58,7 @@ class BallAnchors(Selection):
     >>> problem = Problem(line, [0, 8], line.distances(None, [0, 8]), epsilon=3.0)
     >>> scheme = BallAnchors(epsilon=1.0, radius=4.0).scheme(problem)
     >>> scheme.guarantee, scheme.law.ball((2, 0)).tolist()
-    (Guarantee(epsilon 3 per unit), [0, 1, 2, 3, 4, 5, 6])
+    (Guarantee(epsilon 3 per unit, delta 0), [0, 1, 2, 3, 4, 5, 6])
     """
 
     epsilon: float

@@ -65,6 +65,7 @@ class BernoulliAnchors(Selection):
     for another gives the record away (Proposition 2). The smallest and largest probabilities are
     2^-62 and 1 - 2^-53.
 
+    >>> from panda_mdp.panda.leakage import leakage
     >>> domain = Domain.from_vectors([[0.0], [1.0], [4.0]])
     >>> law = BernoulliAnchors("exponential", alpha=0.9, rate=1.0, radius=2.0).on(domain)
     >>> law.dense(np.arange(3)).round(3)

@@ -273,7 +273,7 @@ def panda(
     >>> problem = Problem(domain, [0, 3], domain.distances(None, [0, 3]), epsilon=2.0)
     >>> result = panda(problem, [1, 2], BallAnchors(epsilon=0.5))
     >>> result.guarantee
-    Guarantee(epsilon 2 per unit)
+    Guarantee(epsilon 2 per unit, delta 0)
     """
     return _simulate(PandaResult, problem, users, selection, delta, options, seed)
 

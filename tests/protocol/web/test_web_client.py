@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from protocol_browser import (
     SLOW_MS,
     VECTORS,
@@ -634,30 +636,49 @@ def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
 
 def test_a_signed_table_that_is_not_private_is_refused(browser: Browser, site: Site) -> None:
     data, listed, log = forged(site)
+    answers = {"deployments": {"json": listed}, "file": {"body": data}}
+    # Signed for this visitor alone: the log that everybody sees does not have it.
+    with replaced(browser, answers) as page:
+        page.goto(site.url)
+        page.wait_for_selector("#alarm:visible")
+        expect(page.locator("#alarm")).to_contain_text("not in the public log", use_inner_text=True)
+        # Who saw that log once takes no other.
+        page.route("**/log", lambda route: route.fulfill(json=log))
+        page.reload()
+        expect(page.locator("#alarm")).to_contain_text("log was changed", use_inner_text=True)
+    with replaced(browser, answers | {"log": {"json": log}}) as page:
+        page.goto(site.url)
+        refused_for_its_audit(page, place(site, 33))
+
+
+def fulfilled(answer: dict[str, Any], route: Route) -> None:
+    route.fulfill(**answer)
+
+
+@contextmanager
+def replaced(browser: Browser, answers: dict[str, dict[str, Any]]) -> Iterator[Page]:
+    """A page whose server is answered for, by the last part of the address."""
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(SLOW_MS)
-    page.route("**/v1/deployments", lambda route: route.fulfill(json=listed))
-    page.route("**/file", lambda route: route.fulfill(body=data))
-    page.goto(site.url)
-    # Signed for this visitor alone: the log that everybody sees does not have it.
-    page.wait_for_selector("#alarm:visible")
-    expect(page.locator("#alarm")).to_contain_text("not in the public log", use_inner_text=True)
-    page.route("**/v1/log", lambda route: route.fulfill(json=log))
-    page.reload()
+    for name, answer in answers.items():
+        page.route(f"**/{name}", partial(fulfilled, answer))
+    yield page
+    context.close()
+
+
+def refused_for_its_audit(page: Page, chosen: tuple[float, float]) -> None:
     page.wait_for_selector('#check-signature[data-state="good"]')
     page.wait_for_selector('#check-audit[data-state="bad"]')
     expect(page.locator("#check-audit")).to_contain_text(
         "not as private as it says", use_inner_text=True
     )
     expect(page.locator("#alarm")).to_contain_text("This table is refused", use_inner_text=True)
-    lat, lon = place(site, 33)
     page.evaluate("document.getElementById('by-list').open = true")
-    page.fill("#numbers", f"{lat}, {lon}")
+    page.fill("#numbers", "{}, {}".format(*chosen))
     page.press("#numbers", "Enter")
     expect(page.locator("#action-said")).to_contain_text("privacy check failed")
     assert page.is_disabled("#send")
-    context.close()
 
 
 def test_the_page_is_strict_and_the_server_says_so(browser: Browser, site: Site) -> None:
