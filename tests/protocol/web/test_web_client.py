@@ -34,6 +34,7 @@ from panda_mdp.protocol.messages.signing import (
     statement_bytes,
 )
 from panda_mdp.space.area import Area
+from panda_mdp.table.mechanism import NoGuarantee
 
 
 @pytest.fixture(scope="module")
@@ -600,13 +601,16 @@ def test_what_was_changed_on_the_way_is_refused(browser: Browser, site: Site, wh
 
 
 def forged(site: Site) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
-    """The same weights with a smaller epsilon on the label, signed and logged all the same."""
+    """The same weights with a smaller epsilon on the label, named, signed and logged for it."""
     old = (VECTORS / "city.pmdp").read_bytes()[:-32]
     body = old.replace(b'"epsilon":4.0', b'"epsilon":3.0', 1)
     assert body != old
     data = body + hashlib.sha256(body).digest()
     [listed] = site.server.client().get("/v1/deployments").json()["deployments"]
-    table = listed["table"] | {"epsilon": 3.0, "sha256": hashlib.sha256(data).hexdigest()}
+    problem = site.table.problem.with_epsilon(3.0)
+    identity = NoGuarantee(problem, site.table.weights, "forged").identity
+    sha256 = hashlib.sha256(data).hexdigest()
+    table = listed["table"] | {"epsilon": 3.0, "sha256": sha256, "identity": identity}
     names = ("name", "version", "sha256", "size_bytes", "domain", "epsilon", "identity")
     key = SigningKey.load(site.server.folder / "operator.key")
     table["signature"] = key.sign(signed_bytes("table", *(table[name] for name in names)))
