@@ -31,9 +31,10 @@ test-lowest-extras: $(VENV)-lowest/.done
 	  -e '.[plot,paper,geo,frames,server]'
 	NUMBA_CACHE_DIR=$(VENV)-lowest/numba $(VENV)-lowest/bin/python .ci/extras_smoke.py
 
-# Drills of an operator: restore, damage, lost keys, clocks, a batch that lies, kills and crashes.
+# Drills of an operator: attacks, restore, damage, lost keys, clocks, a batch that lies, kills and crashes.
 test-operate: $(VENV)/.dev
-	$(BIN)/pytest -n 2 tests/protocol/server/test_backup.py tests/protocol/server/test_damage.py \
+	$(BIN)/pytest -n 2 tests/protocol/server/test_attacks.py tests/protocol/server/test_backup.py \
+	  tests/protocol/server/test_damage.py \
 	  tests/protocol/server/test_removal.py tests/protocol/server/test_retention.py tests/protocol/server/test_crash.py \
 	  tests/protocol/server/test_deploy.py tests/protocol/server/test_operate.py tests/protocol/messages/test_keys.py \
 	  tests/protocol/client/test_one_use.py tests/protocol/ledger

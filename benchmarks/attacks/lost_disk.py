@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from stage import deployed, new_id
+from stage import deployed, judge, new_id
 
 COMMAND = (sys.executable, "-c", "from panda_mdp.cli import main; main()")
 
@@ -42,9 +42,13 @@ def main() -> None:
         (folder / f"panda.db{end}").unlink(missing_ok=True)
     call("restore", str(folder / "copy"), *where)
     well = call("doctor", *where)
-    print("a mistyped path is refused:", missing != 0)
-    print("a restore beside the log of the lost one is refused:", beside != 0)
-    print("what was restored is whole:", well == 0)
+    judge(
+        {
+            "a mistyped path is refused": missing != 0,
+            "a restore beside the log of the lost one is refused": beside != 0,
+            "what was restored is whole": well == 0,
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-from stage import client, deployed, domain_body, rogue, small_domain
+from stage import client, deployed, domain_body, judge, rogue, small_domain
 
 from panda_mdp.errors import PandaError
 
@@ -65,6 +65,13 @@ def main() -> None:
                 pass
         (balance,) = user.ledger.balances()
     print(f"five reports with a signed quota of 2: {drawn} accepted, {balance.reports} charged")
+    judge(
+        {
+            "one address does not shut the others out": code == 200,
+            "balls have a quota": asked.count(200) < len(asked),
+            "nothing is charged that the signed quota refuses": balance.reports == 2,
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from stage import deployed, new_id
+from stage import deployed, judge, new_id
 
 from panda_mdp.protocol.server.auth import invite
 from panda_mdp.protocol.server.store.database import Store
@@ -43,13 +43,20 @@ def main() -> None:
             found = running.admin.get("/v1/deployments/main/counts").json()
             return found["counts"][found["outputs"].index(5)] / found["reports"]
 
-        before = share()
+        polluted = share()
         body = {"action": "exclude", "batch": code.split("_")[1]}
         done = running.admin.post("/v1/removals", json=body)
-        print(f"share of the honest: {before:.2f}; without the batch:", end=" ")
-        print(f"{share():.2f}" if done.status_code == 200 else "it cannot be removed")
+        removed = done.status_code == 200
+        print(f"share of the honest: {polluted:.2f}; without the batch:", end=" ")
+        print(f"{share():.2f}" if removed else "it cannot be removed")
+        promises = {
+            "one address does not take all places in a moment": len(taken) < PLACES // 10,
+            "a fresh token has no quota from before it": accepted == len(taken),
+            "a batch can be removed": removed and share() == 1,
+        }
     finally:
         running.stop()
+    judge(promises)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ __all__ = [
     "deployed",
     "domain_body",
     "give",
+    "judge",
     "new_id",
     "rogue",
     "small_domain",
@@ -58,6 +59,13 @@ def client(server: Standin, folder: Path, **limits: Any) -> Client:
     """A careful user of it."""
     allowed = Allowance(**{"epsilon": 5.0, "period_epsilon": 50.0, **limits})
     return Client(URL, TOKEN, folder, allowed, network=server.network)
+
+
+def judge(promises: dict[str, bool]) -> None:
+    """Say which promises held; the script ends with 1 where one did not."""
+    for words, held in promises.items():
+        print(f"{'held' if held else 'BROKEN'}: {words}")
+    sys.exit(not all(promises.values()))
 
 
 def deployed(**advice: Any) -> Running:

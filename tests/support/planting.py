@@ -34,7 +34,7 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LISTS = ROOT / "tests" / "mutants"
-COPIED = ("src", "tests", "examples", "verify", "docs", "web", "pyproject.toml")
+COPIED = ("src", "tests", "benchmarks", "examples", "verify", "docs", "web", "pyproject.toml")
 LEFT_OUT = shutil.ignore_patterns("node_modules", "results", "pictures", "*.png", "*.svg", "*.log")
 SECONDS = float(os.environ.get("PANDA_MUTANT_SECONDS", "600"))
 """After which a run of tests counts as one that does not end."""

@@ -7,10 +7,11 @@ import { weightsFrom } from "../src/core/audit";
 import { commonRow, Lattice } from "../src/core/lattice";
 import { leafHash, rootFrom, rootOf } from "../src/core/log";
 import { CoinLaw, quantiseProbability, type Selection } from "../src/core/coins";
-import { FormatError } from "../src/core/errors";
+import { FormatError, SignatureError } from "../src/core/errors";
 import { Haversine } from "../src/core/metric";
 import { PandaTable } from "../src/core/panda";
 import { AnchorsChecks, checksOf } from "../src/core/plan";
+import { checkProof } from "../src/core/rows";
 import { bytesOf, vectors } from "./vectors";
 
 interface File {
@@ -168,6 +169,12 @@ test("any leaves of a tree lead to its root, and no others", async () => {
   expect(await rootFrom(new Map([...leaves.entries()]), 13, new Uint8Array())).toBe(root);
   expect(await rootFrom(new Map([...leaves.entries()]), 13, new Uint8Array(32))).toBe(null);
   expect(await rootFrom(new Map([...leaves.entries()].slice(1)), 13, new Uint8Array())).toBe(null);
+});
+
+test("of no rows there is no proof, and a surplus one is refused", async () => {
+  const none = weightsFrom(new BigInt64Array(), 0, 1);
+  await checkProof("0".repeat(64), 13, [], none, "");
+  await expect(checkProof("0".repeat(64), 13, [], none, "AAAA")).rejects.toThrow(SignatureError);
 });
 
 test("coins, what they tell, and budgets are the library's", async () => {

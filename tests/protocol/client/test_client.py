@@ -745,6 +745,20 @@ def test_rows_of_a_ball_that_are_not_right_are_not_used(server, client, change, 
     plan.check(centre, ball_rows(server, centre))
 
 
+def test_a_ball_without_records_needs_no_proof_and_takes_none(server, client):
+    """What is drawn there is the row of everybody outside; surplus bytes are no answer to it."""
+    plan = client.plan("ball")
+    low, _ = plan.law.box
+    centre = (int(low[0]), int(low[1]))
+    assert not len(plan.law.ball(centre)) and plan.law.holds(centre)
+    rows = ball_rows(server, centre)
+    records, _ = plan.check(centre, rows)
+    assert not rows.proof and not len(records)
+    for proof in ("AAAA", "?"):
+        with pytest.raises(ProtocolError, match="not those of the table"):
+            plan.check(centre, rows.model_copy(update={"proof": proof}))
+
+
 def test_nothing_is_reported_from_rows_that_are_refused(server, client):
     plan = client.plan("ball")
     server.faults = [tampered(server, next_version)]

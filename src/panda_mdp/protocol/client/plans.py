@@ -386,8 +386,7 @@ class BallPlan(Plan):
         if len(rows.floors) != len(self.outputs):
             raise ProtocolError("the server's rows have another number of outputs than it said")
         records, weights = rows.unpack()
-        if records:
-            rows.check(self.rows, self.domain.size, records, weights)
+        rows.check(self.rows, self.domain.size, records, weights)
         limit, told = self.table_epsilon, 0.0
         if len(ball) > 1:
             told = audit_weights(self.domain.take(ball), self.outputs, weights, limit).epsilon
