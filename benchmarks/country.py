@@ -27,8 +27,8 @@ from panda_mdp.panda.lattice import radius_for
 from panda_mdp.privacy.quantise import TOTAL, SystemBits
 from panda_mdp.protocol import Allowance, Client, Network
 from panda_mdp.protocol.client.plans import BallPlan
-from panda_mdp.protocol.messages.deployments import BallRequest, BallRows
-from panda_mdp.protocol.server.solving import BallTable
+from panda_mdp.protocol.messages.deployments import BallRequest, BallRows, BallTerms
+from panda_mdp.protocol.server.solving import ball_table, cut_ball
 from panda_mdp.space.tiles import order_in_space
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -162,12 +162,12 @@ def main() -> None:
     print(f"{domain.size:,} records, {len(outputs)} outputs, epsilon {EPSILON:g} per km")
     print(f"whole table: {size:,} bytes, loses {best.loss:.4f} km")
     print(f"what balls leave: {left.loss:.4f} km; radius {radius:.1f} km", flush=True)
-    balls = BallTable(part.read_bytes(), FIRST, EDGE, radius)
-    balls.facts()
+    balls = part.read_bytes(), BallTerms(epsilon_1=FIRST, edge=EDGE, radius=radius)
+    _, law, *_ = ball_table(*balls)
     rng, began = np.random.default_rng(4), time.process_time()
     for record in rng.choice(domain.size, CUTS, replace=False).tolist():
-        centre = balls.law.draw(record, SystemBits())
-        BallRows(version=1, centre=centre, **balls.ball(centre)).model_dump_json()
+        centre = law.draw(record, SystemBits())
+        BallRows(version=1, centre=centre, **cut_ball(*balls, centre)).model_dump_json()
     print(f"server: {CUTS / (time.process_time() - began):.0f} new balls a second of one core")
     found = np.array(served(part, domain, radius, given.clients))
     mean, most = found.mean(axis=0), found.max(axis=0)

@@ -26,6 +26,7 @@ from panda_mdp.protocol.messages.deployments import (
     AnyDeployment,
     BallDeployment,
     BallRows,
+    BallTerms,
     DeploymentList,
     RoundInfo,
     RoundRows,
@@ -43,7 +44,7 @@ from panda_mdp.protocol.messages.signing import (
     statement_bytes,
 )
 from panda_mdp.protocol.messages.types import GuaranteeInfo
-from panda_mdp.protocol.server.solving import BallTable
+from panda_mdp.protocol.server.solving import ball_facts, cut_ball
 
 URL = "http://127.0.0.1:1"
 TOKEN = f"pmt_{'0' * 12}_{'s' * 43}"
@@ -113,9 +114,10 @@ class Standin:
         return Log(head=head, leaves=[leaf.hex() for leaf in leaves])
 
     @property
-    def balls(self) -> BallTable:
+    def balls(self) -> tuple[bytes, BallTerms]:
         """What balls are cut from."""
-        return BallTable(self.path.read_bytes(), self.epsilon_1, self.edge, self.radius)
+        terms = BallTerms(epsilon_1=self.epsilon_1, edge=self.edge, radius=self.radius)
+        return self.path.read_bytes(), terms
 
     @property
     def network(self) -> Network:
@@ -158,7 +160,7 @@ class Standin:
             **UNSIGNED,
         }
         if name == "ball":
-            said = self.balls.facts()
+            said = ball_facts(*self.balls)
             return BallDeployment(
                 table=table,
                 domain="city",
@@ -307,7 +309,7 @@ def ball_rows(
     change: Callable[[BallParts], BallParts] = lambda parts: parts,
 ) -> BallRows:
     """The ball around a centre; `change` is applied to what is proved of it."""
-    cut = server.balls.ball((centre[0], centre[1]))
+    cut = cut_ball(*server.balls, (centre[0], centre[1]))
     records = np.sort(np.array(cut["records"], dtype=np.int64))
     weights = np.asarray(server.table.weights)[records]
     parts = change(BallParts(server.version, records, weights, cut["proof"]))

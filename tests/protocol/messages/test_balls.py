@@ -13,27 +13,28 @@ import panda_mdp as pm
 from panda_mdp.errors import ProtocolError, SignatureError
 from panda_mdp.privacy.quantise import SeededBits
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.messages.deployments import BallRows, row_leaves
+from panda_mdp.protocol.messages.deployments import BallRows, BallTerms, row_leaves
 from panda_mdp.protocol.messages.log import leaf_hash, levels_of, root_from, root_of
-from panda_mdp.protocol.server.solving import BallTable
+from panda_mdp.protocol.server.solving import ball_facts, ball_table, cut_ball
 
 CITY = Path(__file__).parents[2] / "vectors" / "city.pmdp"
-TABLE = BallTable(CITY.read_bytes(), 12.0, 0.5, 1.2)
+BALLS = CITY.read_bytes(), BallTerms(epsilon_1=12.0, edge=0.5, radius=1.2)
+_, LAW, *_ = ball_table(*BALLS)
 
 
 def cut(record: int) -> tuple[tuple[int, int], BallRows]:
     """The ball around a centre that a record draws."""
-    centre = TABLE.law.draw(record, SeededBits(record))
-    return centre, BallRows(version=1, centre=centre, **TABLE.ball(centre))
+    centre = LAW.draw(record, SeededBits(record))
+    return centre, BallRows(version=1, centre=centre, **cut_ball(*BALLS, centre))
 
 
 @pytest.mark.parametrize("record", [0, 100, 9])
 def test_the_rows_are_those_of_the_table_and_proved_to_be(record: int) -> None:
     centre, ball = cut(record)
-    table, root = pm.load(CITY), TABLE.facts()["rows"]
+    table, root = pm.load(CITY), ball_facts(*BALLS)["rows"]
     size = table.problem.domain.size
     records, weights = ball.unpack()
-    assert records == sorted(ball.records) == TABLE.law.ball(centre).tolist()
+    assert records == sorted(ball.records) == LAW.ball(centre).tolist()
     np.testing.assert_array_equal(weights, np.asarray(table.weights)[records])
     ball.check(root, size, records, weights)
     leaves = row_leaves(range(size), np.asarray(table.weights))

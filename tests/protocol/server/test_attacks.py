@@ -1,7 +1,7 @@
 """The attacks on an operator's bad day are tried, and every promise against them holds.
 
-`python tests/support/planting.py --lists operate` takes the answers out one at a time and shows that
-the same attacks, and the tests of their parts, then succeed.
+`python tests/support/planting.py --lists operate` takes the answers out one at a time and shows
+that the same attacks then succeed, or that the tests of their parts fail.
 """
 
 from __future__ import annotations

@@ -33,13 +33,13 @@ from panda_mdp.protocol.server.store.catalogue import examine, store_table
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import find, store_deployment
 from panda_mdp.protocol.server.store.log import check_log, entries
-from panda_mdp.protocol.server.store.removal import remove, withdraw
 from panda_mdp.protocol.server.store.reports import (
     DAY_MS,
     HOUR_MS,
     Quota,
     Report,
     count_reports,
+    remove,
     remove_old,
     remove_reports,
     store_reports,
@@ -130,8 +130,9 @@ def test_a_token_a_receipt_and_a_persons_own_word(site: Site) -> None:
     request = RemovalRequest.model_construct(action="erase", token=None, batch=None, receipt=dashed)
     with site.store.everything() as session:
         assert remove(session, KEY, request, "").reports == 1
-        assert withdraw(session, KEY, site.tokens[5]).reports == 2
-        assert withdraw(session, KEY, site.tokens[5]).reports == 0
+        mine = ReportRow.token == site.tokens[5]
+        assert remove_reports(session, KEY, mine, "erase") == 2
+        assert remove_reports(session, KEY, mine, "erase") == 0
     assert site.counted() == (7, 7)
     assert TokenBook(site.store).fetch(site.tokens[5]) is not None
     with pytest.raises(Failure, match="not_found"):
@@ -175,7 +176,7 @@ def test_a_one_use_report_that_was_erased_does_not_come_back(site: Site) -> None
             report = Report(site.id, made, "nameless", 1, output)
             found += store_reports(session, [(report, once)], at)
         with site.store.everything() as session:
-            remove_reports(session, ReportRow.id == made, "erase")
+            remove_reports(session, KEY, ReportRow.id == made, "erase")
     assert found == ["new", "spent", "spent"]
 
 

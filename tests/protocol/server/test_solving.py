@@ -15,11 +15,11 @@ from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.run import study_panda
 from panda_mdp.privacy.quantise import SeededBits
-from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest
+from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, BallTerms
 from panda_mdp.protocol.server.solving import (
-    BallTable,
-    anchors_scheme,
-    scheme_facts,
+    anchors_facts,
+    ball_facts,
+    cut_ball,
     solve_round,
 )
 from panda_mdp.protocol.server.store.catalogue import pack, unpack
@@ -50,7 +50,7 @@ def request(**changes: Any) -> AnchorsDeploymentRequest:
 
 def test_the_table_is_the_one_that_a_simulation_gets() -> None:
     """pm.panda, which knows the records, and the server, which does not, solve the same problem."""
-    work = anchors_scheme(request(), DOMAIN)
+    work = request().scheme(DOMAIN)
     options = pm.PandaOptions()
     run = study_panda(work.problem, [1, 5, 9], work.selection, work.delta, options, seed=1)
     solved = solve_round(request(), DOMAIN, run.anchor_sets)
@@ -58,7 +58,7 @@ def test_the_table_is_the_one_that_a_simulation_gets() -> None:
     np.testing.assert_array_equal(solved.anchors, table.anchors)
     for chosen in run.anchor_sets:
         np.testing.assert_array_equal(solved.rows(chosen), table.weights(chosen))
-    assert (scheme_facts(work)["guarantee"] is None) == bool(run.reasons)
+    assert (anchors_facts(request(), DOMAIN)["guarantee"] is None) == bool(run.reasons)
 
 
 def test_a_guarantee_is_stated_where_it_is_certified() -> None:
@@ -71,7 +71,7 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
         "neighbours": 12,
     }
     work = request(selection=fits, delta=1e-3)
-    facts = scheme_facts(anchors_scheme(work, DOMAIN))
+    facts = anchors_facts(work, DOMAIN)
     assert facts["guarantee"] == {"epsilon": 2.0, "delta": 1e-3, "unit": "unit"}
     assert facts["reasons"] == []
     solved = solve_round(work, DOMAIN, (np.arange(12), np.arange(11)))
@@ -83,7 +83,7 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
 
 def test_no_guarantee_says_why() -> None:
     work = request(selection={"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5})
-    facts = scheme_facts(anchors_scheme(work, DOMAIN))
+    facts = anchors_facts(work, DOMAIN)
     assert facts["guarantee"] is None
     assert facts["reasons"] and "Phase I costs" in facts["reasons"][0]
 
@@ -94,7 +94,7 @@ def test_a_forged_set_changes_nobody_elses_budgets() -> None:
     honest = (np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5]))
     for forged in (np.arange(12), np.array([11]), np.array([0, 11])):
         solved = solve_round(work, DOMAIN, (*honest, forged))
-        budgets = anchors_scheme(work, DOMAIN).budgets_of(solved.anchors)
+        budgets = work.scheme(DOMAIN).budgets_of(solved.anchors)
         rows = solved.rows(solved.anchors).astype(float)
         logs = np.log(rows[:, rows.any(axis=0)])
         spent = np.abs(logs[:, None] - logs).max(axis=2)
@@ -110,15 +110,16 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) 
     domain = small_domain()
     mechanism = small_table(domain, epsilon=1.5)
     save_compact(mechanism, tmp_path / "t.pmdp")
-    table = BallTable((tmp_path / "t.pmdp").read_bytes(), 2.0, 0.5, 2.0)
-    facts = table.facts()
+    terms = BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0)
+    balls = (tmp_path / "t.pmdp").read_bytes(), terms
+    facts = ball_facts(*balls)
     assert facts["guarantee"] == {"epsilon": 4.0, "delta": 0.0, "unit": "km"}
     assert facts["outputs"] == mechanism.problem.outputs.tolist()
     law = BallLaw(domain, 2.0, 2.0, 2.0, 0.5)
     assert [side.tolist() for side in law.box] == facts["box"]
     for record in range(0, domain.size, 7):
         centre = law.draw(record, SeededBits(record))
-        made = table.ball(centre)
+        made = cut_ball(*balls, centre)
         at = np.array(centre) / law.exponent
         near = np.hypot(*(law.places - at).T) < 2.0
         assert sorted(made["records"]) == np.flatnonzero(near).tolist()

@@ -315,15 +315,14 @@ class BallPlan(Plan):
     def of(cls, client: Client, info: BallDeployment) -> BallPlan:
         """The plan of a ball deployment on a domain that is fetched whole."""
         domain = client.domain(info.domain, info.table.domain)
-        epsilon_2 = info.table.epsilon + info.edge
         try:
-            law = BallLaw(domain, info.epsilon_1, info.radius, epsilon_2, info.edge)
+            law = info.law(domain, info.table.epsilon)
         except MethodError as error:
             raise ProtocolError(f"the deployment has no law of centres: {error}") from None
         if max(int(np.abs(end).max()) for end in law.box) >= MOST_CENTRE:
             raise ProtocolError("the deployment's lattice is finer than centres can be sent of")
         # Rounding may make the server claim a trifle more; never less is charged.
-        epsilon = max(info.epsilon_1 + epsilon_2, info.guarantee.epsilon)
+        epsilon = max(law.epsilon + law.second, info.guarantee.epsilon)
         return cls(
             domain=domain,
             cost=Guarantee(epsilon, 0.0, domain.unit),

@@ -15,12 +15,10 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import MethodError, ProtocolError, ServerError
-from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.law import surrogates
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, SystemBits, quantise
-from panda_mdp.problem import Problem
 from panda_mdp.protocol.client.plans import BOX_BYTES, Plan, PlanFacts, check_outputs, shared_fields
 from panda_mdp.protocol.client.record import Record
 from panda_mdp.protocol.ledger.ledger import Books
@@ -65,23 +63,20 @@ class AnchorsPlan(Plan):
         users upload, provided that rows keep the budgets, which `check` looks at.
         """
         domain = client.domain(info.domain)
+        outputs = check_outputs(info.outputs, domain)
         try:
-            selection = info.selection.law()
+            scheme = info.scheme(domain)
         except MethodError as error:
             raise ProtocolError(f"the deployment's selection cannot be used: {error}") from None
-        outputs = check_outputs(info.outputs, domain)
-        # The guarantee does not depend on losses; any will do.
-        problem = Problem(domain, outputs, distance_loss(domain, outputs), info.epsilon)
-        scheme = selection.scheme(problem, info.delta)
         proved = scheme.failure is None
         cost = (info.epsilon, info.delta) if proved else (float("inf"), 1.0)
         return cls(
             domain=domain,
             outputs=outputs,
             cost=Guarantee(*cost, domain.unit),
-            selection=selection,
+            selection=scheme.selection,
             budgets=scheme.budgets if proved else None,
-            candidates=selection.on(domain).candidates,
+            candidates=scheme.law.candidates,
             reasons=() if proved else (str(scheme.failure),),
             round=info.round,
             **shared_fields(client, info),

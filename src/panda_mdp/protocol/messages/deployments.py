@@ -15,7 +15,11 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import FileFormatError, ProtocolError, SignatureError
-from panda_mdp.panda.coins import BernoulliAnchors
+from panda_mdp.loss import distance_loss
+from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme
+from panda_mdp.panda.lattice import BallLaw
+from panda_mdp.panda.selection import DEFAULT_OPTIONS, PandaOptions
+from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.blind import OneUse
 from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
 from panda_mdp.protocol.messages.log import leaf_hash, root_from
@@ -140,6 +144,10 @@ class BallTerms(Message):
     edge: Epsilon
     radius: Length
 
+    def law(self, domain: Domain, table_epsilon: float) -> BallLaw:
+        """How centres are drawn beside rows of a table; `MethodError` where nothing is."""
+        return BallLaw(domain, self.epsilon_1, self.radius, table_epsilon + self.edge, self.edge)
+
 
 class BallDeploymentRequest(Requested, BallTerms):
     """Everyone draws a centre (epsilon_1) and downloads the ball around it."""
@@ -148,15 +156,27 @@ class BallDeploymentRequest(Requested, BallTerms):
     table: TableRef
 
 
-class AnchorsDeploymentRequest(Requested):
-    """The paper: rounds of anchor uploads, a table over their union, rows for everyone."""
+class AnchorsTerms(Message):
+    """What sets of anchors are drawn by, and what the tables of rounds keep."""
 
-    kind: Literal["anchors"]
     domain: Name
     outputs: Outputs
     epsilon: Epsilon
     delta: Fraction
     selection: SelectionInfo
+
+    def scheme(self, domain: Domain, options: PandaOptions = DEFAULT_OPTIONS) -> CoinScheme:
+        """What can be proved before anybody uploads, for every set that anybody may draw; raises
+        where the parts do not fit each other. It does not depend on losses; distances will do."""
+        losses = distance_loss(domain, self.outputs)
+        problem = Problem(domain, np.array(self.outputs), losses, self.epsilon)
+        return self.selection.law().scheme(problem, self.delta, options)
+
+
+class AnchorsDeploymentRequest(Requested, AnchorsTerms):
+    """The paper: rounds of anchor uploads, a table over their union, rows for everyone."""
+
+    kind: Literal["anchors"]
     accept_no_guarantee: bool = False
     """Open it although no guarantee could be certified; every answer then says that."""
 
@@ -288,15 +308,10 @@ class PandaDeployment(TableBased):
     """What Phase I would tell if it were released; here it stays with the client."""
 
 
-class AnchorsDeployment(Deployed):
+class AnchorsDeployment(Deployed, AnchorsTerms):
     """GET /v1/deployments/{name}, kind anchors. `guarantee` is None where there is none."""
 
     kind: Literal["anchors"] = "anchors"
-    domain: Name
-    outputs: Outputs
-    epsilon: Epsilon
-    delta: Fraction
-    selection: SelectionInfo
     guarantee: GuaranteeInfo | None
     reasons: Reasons
     """Why there is no guarantee."""

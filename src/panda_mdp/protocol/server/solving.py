@@ -26,13 +26,11 @@ from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
-from panda_mdp.loss import distance_loss
-from panda_mdp.panda.coins import CoinScheme
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.selection import PandaOptions
-from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.deployments import (
-    AnchorsDeploymentRequest,
+    AnchorsTerms,
+    BallTerms,
     pack_rows,
     row_leaves,
 )
@@ -50,7 +48,6 @@ T = TypeVar("T")
 NICENESS = 5
 BROKEN = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
 SOLVE_SECONDS = 600.0
-ROUND_GAP = 0.01
 
 
 class Pool:
@@ -115,98 +112,62 @@ def _end_with(sentinel: int) -> None:
 # Balls
 
 
-@dataclass(frozen=True)
-class BallTable:
-    """The table of a ball deployment, and how centres are drawn."""
-
-    file: bytes
-    epsilon_1: float
-    edge: float
-    radius: float
-
-    def facts(self) -> Facts:
-        """What the deployment promises, and what it is signed with."""
-        table, low, high = _read_table(self.file), *self.law.box
-        problem = table.problem
-        epsilon = self.epsilon_1 + table.epsilon + self.edge
-        return {
-            "guarantee": {"epsilon": epsilon, "delta": 0.0, "unit": problem.domain.unit},
-            "outputs": problem.outputs.tolist(),
-            "rows": _tree_of(self.file)[-1][0].hex(),
-            "box": [low.tolist(), high.tolist()],
-        }
-
-    @property
-    def law(self) -> BallLaw:
-        """How centres are drawn."""
-        return _ball_law(self.file, self.epsilon_1, self.edge, self.radius)
-
-    def ball(self, centre: tuple[int, int]) -> Facts:
-        """The ball around a centre in blocks cut from the compact table, and what proves that it
-        is cut from it."""
-        table, law = _read_table(self.file), self.law
-        records = law.ball(centre)
-        weights, floors = table.weights[records], FlooredRows.over(table.weights).floor
-        order, blocks = pack_rows(law.domain, records, weights, floors)
-        tree, proof = _tree_of(self.file), bytearray()
-
-        def sibling(level: int, at: int) -> bytes:
-            proof.extend(tree[level][at])
-            return tree[level][at]
-
-        if len(records):
-            known = {record: tree[0][record] for record in records.tolist()}
-            root_from(known, law.domain.size, sibling)
-        return {
-            "records": order,
-            "floors": [str(floor) for floor in floors.tolist()],
-            "blocks": blocks,
-            "proof": base64.b64encode(proof).decode("ascii"),
-        }
-
-
 @lru_cache(maxsize=4)
-def _read_table(file: bytes) -> Mechanism:
-    """A stored table. Reading and auditing it takes longer than cutting many balls."""
-    return decode(file)
-
-
-@lru_cache(maxsize=4)
-def _ball_law(file: bytes, epsilon_1: float, edge: float, radius: float) -> BallLaw:
-    table = _read_table(file)
-    return BallLaw(table.problem.domain, epsilon_1, radius, table.epsilon + edge, edge)
-
-
-@lru_cache(maxsize=4)
-def _tree_of(file: bytes) -> list[list[bytes]]:
-    """The tree over all rows of a table, in the order of records."""
-    weights, leaves = _read_table(file).weights, []
+def ball_table(
+    file: bytes, terms: BallTerms
+) -> tuple[Mechanism, BallLaw, IntArray, list[list[bytes]]]:
+    """A stored table, how centres are drawn, floors, and the tree over all rows in the order of
+    records. Reading and auditing takes longer than cutting many balls."""
+    table, leaves = decode(file), []
+    weights = table.weights
     for start in range(0, len(weights), BLOCK_ROWS):
         some = range(start, min(start + BLOCK_ROWS, len(weights)))
         leaves += row_leaves(some, weights[np.array(some)])
-    return levels_of(leaves)
+    law, floors = terms.law(table.problem.domain, table.epsilon), FlooredRows.over(weights).floor
+    return table, law, floors, levels_of(leaves)
+
+
+def ball_facts(file: bytes, terms: BallTerms) -> Facts:
+    """What a ball deployment promises, and what it is signed with. Runs in a worker process."""
+    table, law, _, tree = ball_table(file, terms)
+    epsilon, unit = law.epsilon + law.second, law.domain.unit
+    return {
+        "guarantee": {"epsilon": epsilon, "delta": 0.0, "unit": unit},
+        "outputs": table.problem.outputs.tolist(),
+        "rows": tree[-1][0].hex(),
+        "box": [end.tolist() for end in law.box],
+    }
+
+
+def cut_ball(file: bytes, terms: BallTerms, centre: tuple[int, int]) -> Facts:
+    """The ball around a centre in blocks cut from the compact table, and what proves that it is cut
+    from it. Runs in a worker process."""
+    table, law, floors, tree = ball_table(file, terms)
+    records, proof = law.ball(centre), bytearray()
+    order, blocks = pack_rows(law.domain, records, table.weights[records], floors)
+
+    def sibling(level: int, at: int) -> bytes:
+        proof.extend(tree[level][at])
+        return tree[level][at]
+
+    if len(records):
+        known = {record: tree[0][record] for record in records.tolist()}
+        root_from(known, law.domain.size, sibling)
+    return {
+        "records": order,
+        "floors": [str(floor) for floor in floors.tolist()],
+        "blocks": blocks,
+        "proof": base64.b64encode(proof).decode("ascii"),
+    }
 
 
 # Anchors
 
 
-def anchors_scheme(request: AnchorsDeploymentRequest, domain: Domain) -> CoinScheme:
-    """What can be proved before anybody uploads, for every set that anybody may draw; raises where
-    the parts of a request do not fit each other."""
-    selected = request.selection
-    losses = distance_loss(domain, request.outputs)
-    problem = Problem(domain, np.array(request.outputs), losses, request.epsilon)
-    options = PandaOptions(gap=ROUND_GAP, time_limit=SOLVE_SECONDS)
-    return selected.law().scheme(problem, request.delta, options)
-
-
-def anchors_facts(request: AnchorsDeploymentRequest, domain: bytes) -> Facts:
-    """What an anchors deployment can promise. Runs in a worker process."""
-    return scheme_facts(anchors_scheme(request, domain_of(domain)))
-
-
-def scheme_facts(scheme: CoinScheme) -> Facts:
-    """A scheme's guarantee, or the reasons why there is none."""
+def anchors_facts(terms: AnchorsTerms, domain: Domain | bytes) -> Facts:
+    """The guarantee of an anchors deployment on a domain or a stored one, or the reasons why there
+    is none. Runs in a worker process."""
+    scheme = terms.scheme(domain_of(domain))
     if scheme.failure is not None:
         return {"guarantee": None, "reasons": [str(scheme.failure)[:LONGEST]]}
     return {"guarantee": asdict(scheme.guarantee), "reasons": []}
@@ -233,20 +194,19 @@ class Solution:
 
 
 def solve_round(
-    request: AnchorsDeploymentRequest, domain: Domain | bytes, sets: Iterable[Iterable[int]]
+    terms: AnchorsTerms, domain: Domain | bytes, sets: Iterable[Iterable[int]]
 ) -> Solution:
     """AnPO over the union of the sets, on a domain or a stored one. Runs in a worker process.
 
     Budgets depend on no upload, so whatever somebody uploads changes nobody else's guarantee. A
     user without anchors takes part without rows.
     """
-    domain = domain_of(domain) if isinstance(domain, bytes) else domain
     union = np.array(sorted(set().union(*sets)), dtype=np.int64)
     if not len(union):
         raise EmptyAnchorsError(
             "no anchors entered this round: nobody uploaded any", value=0.0, limit=1.0
         )
-    scheme = anchors_scheme(request, domain)
+    scheme = terms.scheme(domain_of(domain), PandaOptions(time_limit=SOLVE_SECONDS))
     table = scheme.solve((union,))
     weights = table.mechanism.weights[: int(table.row.max()) + 1]
     return Solution(table.anchors, table.row, weights, scheme.problem.outputs)

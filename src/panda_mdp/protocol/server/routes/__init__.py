@@ -26,7 +26,7 @@ from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.base.text import Facts
 from panda_mdp.protocol.messages.service import ErrorBody
-from panda_mdp.protocol.messages.types import Role
+from panda_mdp.protocol.messages.types import Message, Role
 from panda_mdp.protocol.server.auth import Token
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.failures import JSON, Failure, parse
@@ -92,7 +92,7 @@ Auditor = Annotated[Token, _caller("auditor", "admin")]
 Monitor = Annotated[Token, _caller("monitor", "admin")]
 
 
-# Bodies
+# Bodies: a parameter of a route whose type is a message is one
 
 
 MESSAGES: list[tuple[str, Literal["validation", "serialization"], TypeAdapter[Any]]] = []
@@ -101,14 +101,9 @@ _CONTENT: dict[Any, Facts] = {}
 """What readers of bodies take, as the description says it."""
 
 
-def _body(content: Facts) -> Facts:
-    return {"required": True, "content": content}
-
-
-def body_of(kind: Any, limit: str = "small_bytes", name: str = "") -> Any:
+def body_of(kind: Any, name: str, limit: str = "document_bytes") -> Any:
     """A body that is a message, bounded by a setting."""
-    adapter = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
-    name = name or kind.__name__
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     MESSAGES.append((name, "validation", adapter))
 
     async def reader(request: Request) -> Any:
@@ -122,7 +117,7 @@ def body_of(kind: Any, limit: str = "small_bytes", name: str = "") -> Any:
             return parse(adapter, body)
         return await run_in_threadpool(context.pool.run, parse, adapter, body)
 
-    _CONTENT[reader] = _body({JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}})
+    _CONTENT[reader] = {JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     return Depends(reader)
 
 
@@ -130,7 +125,7 @@ async def _file(request: Request, context: Shared) -> bytes:
     return await read_body(request, context, context.settings.table_bytes)
 
 
-_CONTENT[_file] = _body({OCTETS: {"schema": {"type": "string", "format": "binary"}}})
+_CONTENT[_file] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
 File = Annotated[bytes, Depends(_file)]
 """A body of bytes."""
 
@@ -191,20 +186,20 @@ class Routes(APIRouter):
             answers = gives
 
         def add(endpoint: T) -> T:
-            body = [
-                _CONTENT[mark.dependency]
-                for each in inspect.signature(endpoint, eval_str=True).parameters.values()
-                for mark in getattr(each.annotation, "__metadata__", ())
-                if getattr(mark, "dependency", None) in _CONTENT
-            ]
+            route, body = _plain(endpoint, said[0], method != "GET"), {}
+            for each in inspect.signature(route).parameters.values():
+                for mark in getattr(each.annotation, "__metadata__", ()):
+                    content = _CONTENT.get(getattr(mark, "dependency", None))
+                    if content is not None:
+                        body["requestBody"] = {"required": True, "content": content}
             self.add_api_route(
                 path,
-                _plain(endpoint, said[0], method != "GET"),
+                route,
                 methods=[method],
                 status_code=int(next(iter(answers))),
                 responses=answers | _REFUSALS,
                 response_class=Response,
-                openapi_extra={"requestBody": body[0]} if body else None,
+                openapi_extra=body or None,
             )
             return endpoint
 
@@ -214,11 +209,19 @@ class Routes(APIRouter):
 def _plain(endpoint: Callable[..., Any], status: int, changes: bool) -> Callable[..., Any]:
     """A plain function as the framework takes it. One that returns a message and False has done
     what was done before: 200."""
-    if inspect.iscoroutinefunction(endpoint):
-        return endpoint
     signature = inspect.signature(endpoint, eval_str=True)
-    shown = {name: each for name, each in signature.parameters.items() if name != "session"}
-    session = signature.parameters.get("session")
+    session, shown = signature.parameters.get("session"), []
+    for name, each in signature.parameters.items():
+        kind = each.annotation
+        if isinstance(kind, type) and issubclass(kind, Message):
+            reader = body_of(kind, kind.__name__, "small_bytes")
+            shown.append(each.replace(annotation=Annotated[Any, reader]))
+        elif name != "session":
+            shown.append(each)
+    route: Any = endpoint
+    if inspect.iscoroutinefunction(endpoint):
+        route.__signature__ = signature.replace(parameters=shown)
+        return endpoint
 
     @wraps(endpoint)
     def run(serving: Context, **given: Any) -> Response:
@@ -237,7 +240,7 @@ def _plain(endpoint: Callable[..., Any], status: int, changes: bool) -> Callable
         return answer(message, status if new else 200)
 
     shared = inspect.Parameter("serving", inspect.Parameter.KEYWORD_ONLY, annotation=Shared)
-    named = [each.replace(kind=shared.kind) for each in shown.values()]
-    route: Any = run
+    named = [each.replace(kind=shared.kind) for each in shown]
+    route = run
     route.__signature__ = signature.replace(parameters=[*named, shared])
     return run

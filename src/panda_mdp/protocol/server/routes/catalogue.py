@@ -79,7 +79,7 @@ def service(context: Shared) -> ServiceInfo:
 def post_domain(
     context: Shared,
     operator: Admin,
-    request: Annotated[DomainRequest, body_of(DomainRequest, "document_bytes")],
+    request: Annotated[DomainRequest, body_of(DomainRequest, "DomainRequest")],
 ) -> tuple[DomainInfo, bool]:
     """Publish a domain, with streets for drawing if it has any."""
     checked = context.pool.run(check_domain, request)
@@ -190,9 +190,7 @@ def get_log(session: Reading) -> Log:
 
 
 @router.serves("POST", "/v1/log/witnesses", CoSigned)
-def post_witness(
-    session: Writing, auditor: Auditor, message: Annotated[CoSigned, body_of(CoSigned)]
-) -> CoSigned:
+def post_witness(session: Writing, auditor: Auditor, message: CoSigned) -> CoSigned:
     """Publish what a witness has signed about the log, beside it."""
     keep_witness(session, message)
     return message

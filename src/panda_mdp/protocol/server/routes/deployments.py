@@ -12,17 +12,16 @@ from panda_mdp.protocol.messages.deployments import (
     AnchorsDeploymentRequest,
     AnyDeployment,
     AnyRequest,
-    BallDeploymentRequest,
     Deployment,
     DeploymentList,
     DeploymentPatch,
-    deployment_request,
+    DeploymentRequest,
 )
 from panda_mdp.protocol.messages.types import Name
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import Admin, Reading, Routes, Shared, body_of
-from panda_mdp.protocol.server.solving import BallTable, anchors_facts
+from panda_mdp.protocol.server.solving import anchors_facts, ball_facts
 from panda_mdp.protocol.server.store import deployments as stored
 from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
 from panda_mdp.protocol.server.store.log import record_action
@@ -37,9 +36,7 @@ _USES = {"plain": ("table", "ball"), "everywhere": ("table",), "panda": ("panda"
 def post_deployment(
     context: Shared,
     operator: Admin,
-    request: Annotated[
-        Any, body_of(deployment_request, "document_bytes", name="DeploymentRequest")
-    ],
+    request: Annotated[Any, body_of(DeploymentRequest, "DeploymentRequest")],
 ) -> tuple[AnyDeployment, bool]:
     """Open a deployment of kind table, ball, panda or anchors.
 
@@ -76,12 +73,7 @@ def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> Facts:
         raise Failure("invalid", msg, f"use kind {kinds}, or publish another file")
     if request.kind != "ball":
         return table.promise
-    return context.pool.run(ball_table(context, request, ref).facts)
-
-
-def ball_table(context: Context, request: BallDeploymentRequest, ref: TableRef) -> BallTable:
-    """The table of a ball deployment."""
-    return BallTable(context.file(ref), request.epsilon_1, request.edge, request.radius)
+    return context.pool.run(ball_facts, context.file(ref), request)
 
 
 def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> Facts:
@@ -117,7 +109,7 @@ def patch_deployment(
     context: Shared,
     operator: Admin,
     name: Name,
-    patch: Annotated[DeploymentPatch, body_of(DeploymentPatch)],
+    patch: DeploymentPatch,
 ) -> AnyDeployment:
     """Put another table or other limits into force, or stop and start taking reports."""
     with context.store.read() as session:

@@ -34,10 +34,9 @@ from panda_mdp.protocol.server.routes import (
     Routes,
     Shared,
     answer,
-    body_of,
 )
-from panda_mdp.protocol.server.store.removal import remove, withdraw
-from panda_mdp.protocol.server.store.schema import ActionRow
+from panda_mdp.protocol.server.store.reports import remove, remove_reports
+from panda_mdp.protocol.server.store.schema import ActionRow, ReportRow
 
 router = Routes()
 
@@ -45,9 +44,7 @@ router = Routes()
 
 
 @router.serves("POST", "/v1/tokens", TokensMade, 201)
-def post_tokens(
-    context: Shared, operator: Admin, message: Annotated[TokenRequest, body_of(TokenRequest)]
-) -> TokensMade:
+def post_tokens(context: Shared, operator: Admin, message: TokenRequest) -> TokensMade:
     """Make tokens. This answer is the only place where their secrets appear."""
     made = context.book.make(
         message.role, message.label, message.expires_in_s, message.count, by=operator.id
@@ -56,9 +53,7 @@ def post_tokens(
 
 
 @router.serves("POST", ENROL, TokenMade, 201)
-def post_enrol(
-    context: Shared, message: Annotated[EnrolRequest, body_of(EnrolRequest)]
-) -> TokenMade:
+def post_enrol(context: Shared, message: EnrolRequest) -> TokenMade:
     """Exchange an invitation for a reporter's token, without one. It is shown this once."""
     return context.book.make("reporter", code=message.code)[0]
 
@@ -82,9 +77,7 @@ def delete_token(context: Shared, operator: Admin, token_id: TokenId) -> Respons
 
 
 @router.serves("POST", "/v1/removals", RemovalDone)
-def post_removal(
-    context: Shared, operator: Admin, message: Annotated[RemovalRequest, body_of(RemovalRequest)]
-) -> RemovalDone:
+def post_removal(context: Shared, operator: Admin, message: RemovalRequest) -> RemovalDone:
     """Erase the reports of a token, a batch or a receipt, set them aside, or take them back."""
     with context.store.everything() as session:
         done = remove(session, context.key, message, operator.id)
@@ -96,7 +89,9 @@ def post_removal(
 def delete_reports(context: Shared, reporter: Reporter) -> RemovalDone:
     """Erase everything that this token has reported. Its quota stays spent."""
     with context.store.everything() as session:
-        return withdraw(session, context.key, reporter.id)
+        mine = ReportRow.token == reporter.id
+        touched = remove_reports(session, context.key, mine, "erase")
+    return RemovalDone(reports=touched, tokens=0)
 
 
 @router.serves("GET", "/v1/actions", ActionList)

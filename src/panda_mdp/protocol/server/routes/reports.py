@@ -36,7 +36,6 @@ from panda_mdp.protocol.server.routes import (
     Routes,
     Shared,
     answer,
-    body_of,
     check_caller,
 )
 from panda_mdp.protocol.server.store.deployments import find, make_issuers
@@ -76,7 +75,7 @@ async def post_report(
     context: Shared,
     sender: Annotated[Token | None, Depends(_sender)],
     name: Name,
-    message: Annotated[ReportRequest, body_of(ReportRequest)],
+    message: ReportRequest,
 ) -> Response:
     """Take one report: an output that was drawn. The answer comes after it is on the disk."""
     live = context.live.cached(name)
@@ -120,7 +119,7 @@ def post_issue(
     context: Shared,
     reporter: Reporter,
     name: Name,
-    message: Annotated[IssueRequest, body_of(IssueRequest)],
+    message: IssueRequest,
 ) -> Response:
     """Sign one-use tokens blindly: one request of a token in a period, as often as it is sent."""
     live, period = _one_use(context, name)

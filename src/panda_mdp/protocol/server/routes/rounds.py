@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import Annotated
 
 import numpy as np
 from fastapi.responses import Response
@@ -34,10 +33,8 @@ from panda_mdp.protocol.server.routes import (
     Shared,
     Writing,
     answer,
-    body_of,
 )
-from panda_mdp.protocol.server.routes.deployments import ball_table
-from panda_mdp.protocol.server.solving import Solution
+from panda_mdp.protocol.server.solving import Solution, cut_ball
 from panda_mdp.protocol.server.store.catalogue import domain_row
 from panda_mdp.protocol.server.store.database import latest
 from panda_mdp.protocol.server.store.deployments import anchors_request, find, find_round
@@ -58,7 +55,7 @@ def post_ball(
     context: Shared,
     reporter: Reporter,
     name: Name,
-    message: Annotated[BallRequest, body_of(BallRequest)],
+    message: BallRequest,
 ) -> Response:
     """The rows of all records around a centre, which the client drew privately."""
     with context.store.read() as session:
@@ -84,8 +81,8 @@ def post_ball(
         raise quota.refusal()
 
     def cut() -> bytes:
-        table = ball_table(context, request, row.tables[-1])
-        ball = context.pool.run(table.ball, message.centre)
+        file = context.file(row.tables[-1])
+        ball = context.pool.run(cut_ball, file, request, message.centre)
         rows = BallRows(version=row.version, centre=message.centre, **ball)
         return rows.model_dump_json().encode()
 
@@ -102,7 +99,7 @@ def post_round(
     session: Writing,
     operator: Admin,
     name: Name,
-    message: Annotated[RoundRequest, body_of(RoundRequest)],
+    message: RoundRequest,
 ) -> RoundInfo:
     """Open the next round, one at a time, which closes by time, by users or by hand."""
     row = find(session, name)
@@ -168,7 +165,7 @@ def post_anchors(
     reporter: Reporter,
     name: Name,
     number: Version,
-    upload: Annotated[AnchorsRequest, body_of(AnchorsRequest)],
+    upload: AnchorsRequest,
 ) -> tuple[AnchorsAccepted, bool]:
     """Upload the anchors that were drawn: one set per token and round."""
     request = anchors_request(find(session, name))

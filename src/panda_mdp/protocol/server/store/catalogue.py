@@ -100,9 +100,11 @@ def domain_row(session: Session, domain_id: str) -> DomainRow:
     return found(session.scalar(query), "domain of this id", "GET /v1/domains lists them")
 
 
-def domain_of(arrays: bytes) -> Domain:
+def domain_of(stored: Domain | bytes) -> Domain:
     """A stored domain: places, which were checked when they came."""
-    return restore_domain("haversine", "km", unpack(arrays))
+    if isinstance(stored, bytes):
+        return restore_domain("haversine", "km", unpack(stored))
+    return stored
 
 
 def domain_detail(row: DomainRow) -> bytes:

@@ -39,7 +39,7 @@ _POSTGRES_OPTIONS = (
 """A server that freezes in the middle of a change must not hold the others up for long, and a plan
 that was made for an empty table must not read all of a full one."""
 WholeCheck = Literal["quick_check", "integrity_check"]
-Changes = Literal["token_changes", "deployment_changes"]
+Changes = Literal["token_changes", "deployment_changes", "removals"]
 
 
 def found(row: T | None, what: str, remedy: str) -> T:
@@ -112,8 +112,7 @@ class Store:
         connection = session.connection()
         if not inspect(connection).has_table(SettingRow.__tablename__):
             Base.metadata.create_all(connection)
-            first = {"layout": LAYOUT, "token_changes": "0", "deployment_changes": "0"}
-            session.add_all(SettingRow(key=key, value=value) for key, value in first.items())
+            session.add(SettingRow(key="layout", value=LAYOUT))
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
@@ -194,10 +193,12 @@ class Store:
             session.merge(SettingRow(key=key, value=value))
 
     @staticmethod
-    def count_change(session: Session, key: Changes) -> None:
-        """Add one to a counter, so that other processes notice a change."""
-        row = session.get_one(SettingRow, key)
+    def count_change(session: Session, key: Changes) -> int:
+        """Add one to a counter, so that other processes notice a change; what it is then."""
+        row = session.get(SettingRow, key) or SettingRow(key=key, value="0")
         row.value = str(int(row.value) + 1)
+        session.add(row)
+        return int(row.value)
 
     def check_whole(self, pragma: WholeCheck = "quick_check") -> None:
         """Read every page of a SQLite database; raises `FileFormatError` where it is damaged."""

@@ -1,8 +1,7 @@
-"""Reports: stored in batches, counted where somebody asks, deleted by age.
+"""Reports: stored in batches, counted where somebody asks, removed on request and by age.
 
 A batch is one transaction within `Store.reports`, so no other server stores reports meanwhile: what
-is read here stays true until the commit. Ages are whole hours; one hour of one deployment goes in
-one transaction.
+is read here stays true until the commit. Ages are whole hours.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import (
@@ -29,14 +28,23 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from panda_mdp.protocol.messages.deployments import Counts, HourCount
+from panda_mdp.protocol.messages.service import RemovalDone, RemovalRequest
+from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.database import Store, found
 from panda_mdp.protocol.server.store.deployments import all_deployments, solved_round
+from panda_mdp.protocol.server.store.log import append, record_action
 from panda_mdp.protocol.server.store.schema import (
+    DeploymentRow,
+    InvitationRow,
     IssuerRow,
     QuotaRow,
     ReportRow,
+    RoundRow,
+    Secret,
+    TokenRow,
     UploadRow,
+    now,
     now_ms,
     when,
 )
@@ -50,6 +58,8 @@ Period = tuple[int, str, int]
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 MOST_HOURS = 24 * 366
+MOST_REMOVED = 10_000
+"""Reports that are deleted in one transaction."""
 
 
 class Report(NamedTuple):
@@ -136,8 +146,8 @@ def _stored(session: Session, batch: Iterable[Report]) -> dict[tuple[int, bytes]
     columns = [getattr(ReportRow, name) for name in Report._fields]
     keys = [(sign * report.deployment, report.id) for report in batch for sign in (1, -1)]
     rows = session.execute(select(*columns).where(tuple_(*columns[:2]).in_(keys)))
-    found = (Report(abs(row[0]), *row[1:]) for row in rows)
-    return {report[:2]: report for report in found}
+    reports = (Report(abs(row[0]), *row[1:]) for row in rows)
+    return {report[:2]: report for report in reports}
 
 
 def _used(session: Session, periods: Iterable[Period]) -> Counter[Period]:
@@ -188,24 +198,63 @@ def _quota_row(session: Session, period: Period) -> QuotaRow:
     return row
 
 
-# What is removed
+# What is removed: by a token, by a batch of tokens, or by a report's receipt
 
 
-def remove_reports(session: Session, chosen: ColumnElement[bool], action: Removal) -> Counter[int]:
-    """Erase reports, set them aside or take them back: how many of each deployment. Within
-    `Store.everything`."""
-    sign = {"exclude": ReportRow.deployment > 0, "include": ReportRow.deployment < 0}
-    mine = (chosen, sign[action]) if action in sign else (chosen,)
-    counts = select(ReportRow.deployment, func.count()).where(*mine)
-    touched: Counter[int] = Counter()
-    for deployment, count in session.execute(counts.group_by(ReportRow.deployment)):
-        touched[abs(deployment)] += count
-    if action == "erase":
-        session.execute(delete(ReportRow).where(*mine))
+def remove(session: Session, key: SigningKey, request: RemovalRequest, by: str) -> RemovalDone:
+    """What an operator asks for, whose token is `by`. Within `Store.everything`."""
+    action, revoked, target, what = request.action, 0, "", "report"
+    if request.receipt is not None:
+        chosen = ReportRow.id == bytes.fromhex(request.receipt.replace("-", ""))
     else:
-        moved = update(ReportRow).where(*mine).values(deployment=-ReportRow.deployment)
+        mine = TokenRow.id == request.token if request.token else TokenRow.batch == request.batch
+        mine &= TokenRow.role == "reporter"
+        tokens = select(TokenRow.id).where(mine)
+        found(session.scalar(tokens.limit(1)), "such reporter's token", "GET /v1/tokens lists them")
+        chosen = ReportRow.token.in_(tokens)
+        target, what = request.token or f"batch {request.batch}", "reports"
+        if action != "include":
+            revoked = _revoke(session, TokenRow, mine)
+            _revoke(session, InvitationRow, InvitationRow.id == request.batch)
+            Store.count_change(session, "token_changes")
+        if action == "erase":
+            # What is being solved has been read already.
+            solving = select(RoundRow.round).where(
+                RoundRow.deployment == UploadRow.deployment, RoundRow.state == "solving"
+            )
+            sent = delete(UploadRow).where(UploadRow.token.in_(tokens))
+            session.execute(sent.where(UploadRow.round.not_in(solving)))
+    touched = remove_reports(session, key, chosen, action)
+    record_action(session, by, f"{action} {what}", target, f"{touched} reports")
+    return RemovalDone(reports=touched, tokens=revoked)
+
+
+def _revoke(session: Session, kind: type[Secret], mine: ColumnElement[bool]) -> int:
+    valid = update(kind).where(mine, kind.revoked.is_(None)).values(revoked=now())
+    revoked: int = session.connection().execute(valid).rowcount
+    return revoked
+
+
+def remove_reports(
+    session: Session, key: SigningKey, chosen: ColumnElement[bool], action: Removal
+) -> int:
+    """Erase reports, set them aside or take them back: how many. The log says that something of a
+    deployment was removed, and not what. Within `Store.everything`."""
+    sign = {"exclude": ReportRow.deployment > 0, "include": ReportRow.deployment < 0}
+    mine = chosen & sign[action] if action in sign else chosen
+    deployment = func.abs(ReportRow.deployment)
+    counts = select(deployment, func.count()).where(mine).group_by(deployment)
+    touched: dict[int, int] = dict(session.execute(counts).all())
+    if action == "erase":
+        session.execute(delete(ReportRow).where(mine))
+    else:
+        moved = update(ReportRow).where(mine).values(deployment=-ReportRow.deployment)
         session.execute(moved.execution_options(synchronize_session=False))
-    return touched
+    names = select(DeploymentRow.name).where(DeploymentRow.id.in_(touched)).order_by("name")
+    for name in session.scalars(names).all():
+        number = Store.count_change(session, "removals")
+        append(session, key, signed_bytes("removal", name, number))
+    return sum(touched.values())
 
 
 # What is left of them
@@ -241,7 +290,7 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
         if days:
             cutoff = when((at // HOUR_MS - 24 * min(days)) * HOUR_MS)
             for key in (row.id, -row.id):
-                while gone := _remove_hour(store, key, cutoff):
+                while gone := _remove_some(store, key, cutoff):
                     removed += gone
             _remove_sent(store, row.id, cutoff)
         with store.write() as session:
@@ -252,14 +301,12 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
     return removed
 
 
-def _remove_hour(store: Store, deployment: int, cutoff: datetime) -> int:
-    """Delete the reports of an hour, from the oldest on, that are from before a time."""
+def _remove_some(store: Store, deployment: int, cutoff: datetime) -> int:
+    """Delete reports from before a time, so many that nobody waits for long."""
     mine = ReportRow.deployment == deployment, ReportRow.at < cutoff
+    some = select(ReportRow.seq).where(*mine).limit(MOST_REMOVED)
     with store.write() as session:
-        oldest = session.scalar(select(func.min(ReportRow.at)).where(*mine))
-        if oldest is None:
-            return 0
-        old = delete(ReportRow).where(*mine, ReportRow.at <= oldest + timedelta(hours=1))
+        old = delete(ReportRow).where(ReportRow.seq.in_(some))
         return session.connection().execute(old).rowcount
 
 
