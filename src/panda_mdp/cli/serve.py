@@ -249,7 +249,7 @@ def quickstart(
     from panda_mdp.methods.optimal.optimal import optimal
     from panda_mdp.problem import Problem
     from panda_mdp.protocol.client.client import Client
-    from panda_mdp.protocol.ledger.allowance import Allowance
+    from panda_mdp.protocol.ledger.books import Allowance
     from panda_mdp.protocol.messages.deployments import Estimate
     from panda_mdp.protocol.messages.signing import SigningKey
     from panda_mdp.protocol.server.auth import TokenBook

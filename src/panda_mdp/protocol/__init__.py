@@ -15,10 +15,9 @@ from panda_mdp.errors import MissingDependencyError
 
 if TYPE_CHECKING:
     from panda_mdp.protocol.client.client import Answer, Client
-    from panda_mdp.protocol.client.plans import Plan
-    from panda_mdp.protocol.client.record import Record
+    from panda_mdp.protocol.client.plans import Plan, Record
     from panda_mdp.protocol.client.wire import Network
-    from panda_mdp.protocol.ledger.allowance import Allowance
+    from panda_mdp.protocol.ledger.books import Allowance
     from panda_mdp.protocol.ledger.ledger import Ledger
     from panda_mdp.protocol.messages.signing import SigningKey, VerifyKey
 
@@ -35,13 +34,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Allowance": "ledger.allowance",
+    "Allowance": "ledger.books",
     "Answer": "client.client",
     "Client": "client.client",
     "Ledger": "ledger.ledger",
     "Network": "client.wire",
     "Plan": "client.plans",
-    "Record": "client.record",
+    "Record": "client.plans",
     "SigningKey": "messages.signing",
     "VerifyKey": "messages.signing",
 }

@@ -259,7 +259,7 @@ class Domain(RebuiltOnCopy):
     def __repr__(self) -> str:
         return f"Domain({len(self)} records, {self.metric.kind}, {self.unit})"
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of records, K."""
         return self.metric.size

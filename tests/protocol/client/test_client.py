@@ -48,8 +48,8 @@ from panda_mdp.protocol import Allowance, Client, SigningKey
 from panda_mdp.protocol.client.plans import BallPlan, TablePlan
 from panda_mdp.protocol.client.rounds import AnchorsPlan, surrogate_row
 from panda_mdp.protocol.client.wire import Network, Wire
+from panda_mdp.protocol.ledger.books import Entry
 from panda_mdp.protocol.ledger.ledger import LEDGER, Ledger
-from panda_mdp.protocol.ledger.vault import Entry
 from panda_mdp.protocol.messages.deployments import DeploymentList, RoundRows, TableDeployment
 from panda_mdp.protocol.messages.log import CoSigned
 from panda_mdp.protocol.messages.types import GuaranteeInfo
@@ -609,7 +609,7 @@ def test_a_deployment_with_holes_is_refused_before_any_place_is_known(
 def test_a_record_of_another_plan_is_refused(server, client, table):
     plan = client.plan("table")
     other = pm.Domain.from_points([41.9, 41.91], [12.5, 12.5])
-    from panda_mdp.protocol.client.record import seal_index
+    from panda_mdp.protocol.client.plans import seal_index
 
     with pytest.raises(MethodError, match="another domain"):
         client.report(plan, seal_index(other, 0))

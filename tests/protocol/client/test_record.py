@@ -20,15 +20,15 @@ from pydantic import ValidationError
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, SnapError
-from panda_mdp.protocol.client import record as record_module
-from panda_mdp.protocol.client.record import Record, seal_index, seal_place
+from panda_mdp.protocol.client import plans as plans_module
+from panda_mdp.protocol.client.plans import Record, seal_index, seal_place
+from panda_mdp.protocol.ledger.books import new_id
 from panda_mdp.protocol.messages.deployments import AnchorsRequest, BallRequest, ReportRequest
-from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.area import Area
 
 SECRET = 7_654
 LAT, LON = 41.87654321, 12.49876543
-SOURCE = Path(record_module.__file__).parents[2]
+SOURCE = Path(plans_module.__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_no_message_takes_it(secret, build):
 MISTAKES = """
 from panda_mdp.protocol.messages.deployments import AnchorsRequest, BallRequest
 from panda_mdp.protocol.messages.deployments import ReportRequest
-from panda_mdp.protocol.client.record import Record
+from panda_mdp.protocol.client.plans import Record
 
 def leak(record: Record) -> None:
     ReportRequest(id="", output=record)
@@ -209,5 +209,5 @@ def test_only_the_draws_open_it():
         for path in SOURCE.rglob("*.py")
         if re.search(r"\bunseal\b", path.read_text())
     }
-    modules = ("client", "plans", "record", "rounds")
+    modules = ("client", "plans", "rounds")
     assert users == {f"protocol/client/{name}.py" for name in modules}

@@ -33,7 +33,7 @@ import panda_mdp as pm
 from panda_mdp.errors import PandaError
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.wire import Network
-from panda_mdp.protocol.messages import types as message_module
+from panda_mdp.protocol.ledger.books import new_id
 from panda_mdp.space.area import Area
 
 KINDS = ("table", "ball", "anchors")
@@ -185,7 +185,7 @@ def test_the_mask_hides_nothing_else():
 def test_ids_come_from_the_operating_system_alone(monkeypatch):
     """The same bytes of the system make the same id, whatever else there is."""
     monkeypatch.setattr(uuid.os, "urandom", lambda count: bytes(range(count)))
-    assert message_module.new_id() == "00010203-0405-4607-8809-0a0b0c0d0e0f"
+    assert new_id() == "00010203-0405-4607-8809-0a0b0c0d0e0f"
 
 
 # Searching

@@ -14,10 +14,17 @@ import pytest
 
 from panda_mdp.errors import BudgetError, InvalidInputError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.ledger.allowance import Allowance, account_of
-from panda_mdp.protocol.ledger.ledger import COUNT, KEY, LEDGER, LOCK, NEW_KEY, Ledger
-from panda_mdp.protocol.ledger.vault import Charge, Drawn, Entry, Vault, file_lock
-from panda_mdp.protocol.messages.types import new_id
+from panda_mdp.protocol.ledger.books import Allowance, Charge, Drawn, Entry, account_of, new_id
+from panda_mdp.protocol.ledger.ledger import (
+    COUNT,
+    KEY,
+    LEDGER,
+    LOCK,
+    NEW_KEY,
+    Ledger,
+    Vault,
+    file_lock,
+)
 
 DAY = 86_400
 COST = Guarantee(2.0, 0.0, "km")
@@ -244,9 +251,9 @@ import sys
 from panda_mdp.errors import BudgetError
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.ledger.ledger import Ledger
-from panda_mdp.protocol.ledger.vault import Charge, Drawn
-from panda_mdp.protocol.messages.types import new_id
-from panda_mdp.protocol.ledger.allowance import Allowance
+from panda_mdp.protocol.ledger.books import Charge, Drawn
+from panda_mdp.protocol.ledger.books import new_id
+from panda_mdp.protocol.ledger.books import Allowance
 
 made = Ledger.open(sys.argv[1], Allowance(epsilon=1.0, period_epsilon=20.0, period_s=10**9))
 done = 0

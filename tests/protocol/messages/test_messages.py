@@ -9,6 +9,7 @@ import re
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from panda_mdp.protocol.ledger.books import new_id
 from panda_mdp.protocol.messages import catalogue, deployments, log, service, signing, types
 from panda_mdp.protocol.messages.blind import IssueRequest, OneUse
 from panda_mdp.protocol.messages.catalogue import DomainRequest
@@ -20,7 +21,6 @@ from panda_mdp.protocol.messages.deployments import (
     deployment_request,
 )
 from panda_mdp.protocol.messages.service import TokenMade
-from panda_mdp.protocol.messages.types import new_id
 
 ID = "3f2b8c1e-9d4a-4c6b-8e2f-0a1b2c3d4e5f"
 

@@ -29,14 +29,19 @@ from panda_mdp.errors import (
     SignatureError,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.client.plans import BallPlan, Plan, TablePlan
-from panda_mdp.protocol.client.record import Record
+from panda_mdp.protocol.client.plans import BallPlan, Plan, Record, TablePlan
 from panda_mdp.protocol.client.rounds import AnchorsPlan
 from panda_mdp.protocol.client.trust import Trust, check_domain, check_heads, read_statement
 from panda_mdp.protocol.client.wire import Network, Wire, digest_of_file
-from panda_mdp.protocol.ledger.allowance import LEAST_AREA_KM2, LEAST_PLACES, Allowance
-from panda_mdp.protocol.ledger.ledger import Books, Ledger
-from panda_mdp.protocol.ledger.vault import Drawn, Entry, file_lock
+from panda_mdp.protocol.ledger.books import (
+    LEAST_AREA_KM2,
+    LEAST_PLACES,
+    Allowance,
+    Books,
+    Drawn,
+    Entry,
+)
+from panda_mdp.protocol.ledger.ledger import Ledger, file_lock
 from panda_mdp.protocol.messages.blind import (
     MOST_ONE_USE,
     Envelope,
@@ -256,7 +261,7 @@ class Client(AbstractContextManager["Client"]):
                 f"distances are of kind {kind!r} and only {', '.join(limits.metrics)} is allowed: "
                 "for others the server says how far apart records are. Allow it if you trust that"
             )
-        if plan.domain.geographic:
+        if plan.places is not None:
             self._check_area(plan)
         # One without a guarantee is refused by `report`, unless it is accepted there by name.
         why = None if plan.guarantee is None else limits.excess([], plan.cost)

@@ -1,4 +1,5 @@
-"""A deployment that a client has checked: what it draws from, how a report is finished, its cost.
+"""A deployment that a client has checked: what it draws from, how a report is finished, its cost;
+and the record that it draws for.
 
 A plan is made from public things alone and before the record is known, so nothing that is fetched
 for it can depend on the record. Its `cost` is the client's own reckoning, not the server's claim:
@@ -7,6 +8,19 @@ for it can depend on the record. Its `cost` is the client's own reckoning, not t
     panda     (epsilon, delta) of the file, both phases accounted for over all pairs
     ball      epsilon_1 + epsilon_2: centres by proof, the rows of a ball audited when they come
     anchors   (epsilon, delta) where the certificate over all pairs holds (`rounds`)
+
+A user's `Record` is sealed: it can be drawn from, and not be shown, stored, sent or logged. It has
+no attribute, conversion or representation that gives it away: `repr`, `str`, `format`, `vars`,
+pickling, JSON, logging and equality see nothing. Messages take plain integers of their own types,
+so a record put into one is a type error before anything runs and a validation error, without the
+value, when it does. One door is left, `Record.unseal`, which hands the index to a function: the
+draws of plans, and the client's memo, a keyed hash that stays on the device (a test reads the
+source). What comes out may be released; draws are exact, on integers, from the operating system's
+generator.
+
+What happens behind the door leaves no trace in tracebacks: an error inside is thrown away with its
+frames, and a new one without them is raised. Whoever can run code in the process or read its memory
+can read the record; no type prevents that.
 """
 
 from __future__ import annotations
@@ -15,28 +29,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, final
 
 import numpy as np
 
-from panda_mdp.base.arrays import IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError, ProtocolError, SignatureError, sealed
 from panda_mdp.panda.file import load
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.privacy.quantise import SystemBits
-from panda_mdp.protocol.client.record import (
-    Record,
-    draw_column,
-    seal_index,
-    seal_place,
-    seal_point,
+from panda_mdp.privacy.quantise import SystemBits, choose
+from panda_mdp.protocol.ledger.books import (
+    BallDrawn,
+    Books,
+    Charge,
+    D,
+    Drawn,
+    Entry,
+    account_of,
+    new_id,
 )
-from panda_mdp.protocol.ledger.allowance import account_of
-from panda_mdp.protocol.ledger.ledger import Books
-from panda_mdp.protocol.ledger.vault import BallDrawn, Charge, D, Drawn, Entry
 from panda_mdp.protocol.messages.deployments import (
     MOST_CENTRE,
     AnyDeployment,
@@ -46,9 +60,8 @@ from panda_mdp.protocol.messages.deployments import (
     PandaDeployment,
     TableDeployment,
 )
-from panda_mdp.protocol.messages.types import new_id
 from panda_mdp.space.area import Area
-from panda_mdp.space.domain import Domain
+from panda_mdp.space.domain import Domain, check_record
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
@@ -60,6 +73,103 @@ BOX_BYTES = 512
 MOST_WRITTEN_OUT = 1 << 25
 """Weights of a table whose rows are looked up in one array."""
 PlanFacts = list[tuple[str, object]]
+T = TypeVar("T")
+
+
+# The record
+
+
+@final
+class Record:
+    """A record of one domain, known to this process alone. Made by `seal_place` or `seal_index`.
+
+    >>> domain = Domain.from_points([41.90, 41.91], [12.49, 12.50])
+    >>> home = seal_index(domain, 1)
+    >>> print(home, repr(home), f"{home:>40}")
+    Record(<sealed>) Record(<sealed>) Record(<sealed>)
+    """
+
+    __slots__ = ("__domain", "__open", "__weakref__")
+
+    def __init__(self, domain: str, open_seal: Callable[[], int]) -> None:
+        self.__domain = domain
+        self.__open = open_seal
+
+    @property
+    def domain(self) -> str:
+        """The fingerprint of the domain, which is public."""
+        return self.__domain
+
+    def unseal(self, domain: Domain, action: Callable[[int], T]) -> T:
+        """Call `action(index)`, for draws alone; its errors come back without frames."""
+        if domain.fingerprint != self.__domain:
+            raise MethodError(
+                "the record belongs to another domain; make it with this deployment's plan"
+            )
+        return _opened(self.__open, action)
+
+    def __repr__(self) -> str:
+        return "Record(<sealed>)"
+
+    __str__ = __repr__
+
+    def __format__(self, _: str) -> str:
+        return repr(self)
+
+    def __copy__(self) -> Record:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Record:
+        return self
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        raise TypeError("a record is kept in memory only and is not pickled")
+
+    def __init_subclass__(cls) -> NoReturn:
+        raise TypeError("Record is sealed and has no subclasses")
+
+
+@sealed
+def _opened(open_seal: Callable[[], int], action: Callable[[int], T]) -> T:
+    return action(open_seal())
+
+
+@sealed
+def seal_index(domain: Domain, index: int) -> Record:
+    """A record by its index. The error for a wrong one does not show it."""
+    checked = check_record(index, domain.size, MethodError)
+    return Record(domain.fingerprint, lambda: checked)
+
+
+@sealed
+def seal_place(domain: Domain, area: Area, lat: float, lon: float) -> Record:
+    """The record nearest to a place; ties go to the lowest index.
+
+    A place outside the area is the nearest point of it, so that there is always an answer: silence
+    would tell a server who is outside.
+    """
+    nearest = domain.snap(*area.clamp(lat, lon), np.inf).record
+    return Record(domain.fingerprint, lambda: nearest)
+
+
+@sealed
+def seal_point(table: EverywhereMechanism, area: Area, lat: float, lon: float) -> Record:
+    """A place in the area of a table for every point; outside, the nearest point of it.
+
+    Each time it is opened another vertex of its triangle is drawn, with the place's weight for it:
+    one vertex for two draws would tell where in the triangle the place is.
+    """
+    place = area.clamp(lat, lon)
+    table.draw_vertex(*place)
+    return Record(table.problem.domain.fingerprint, lambda: table.draw_vertex(*place))
+
+
+def draw_column(row: IntArray) -> int:
+    """A column of a row of weights."""
+    return int(choose(row, SystemBits().integers(1))[0])
+
+
+# Plans
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -131,6 +241,12 @@ class Plan(ABC):
         return self.cost if np.isfinite(self.cost.epsilon) else None
 
     @cached_property
+    def places(self) -> tuple[FloatArray, FloatArray] | None:
+        """Latitudes and longitudes of the records; None where they are no places."""
+        domain = self.domain
+        return (domain.lat, domain.lon) if domain.geographic else None
+
+    @cached_property
     def area(self) -> Area:
         """What places outside are moved to."""
         return Area.around(self.domain.lat, self.domain.lon)
@@ -171,8 +287,10 @@ class Plan(ABC):
 
     def where(self, output: int) -> tuple[float, float] | None:
         """Latitude and longitude of an output; None where records are not places."""
-        domain = self.domain
-        return (float(domain.lat[output]), float(domain.lon[output])) if domain.geographic else None
+        if self.places is None:
+            return None
+        lat, lon = self.places
+        return float(lat[output]), float(lon[output])
 
     def _with_output(
         self,

@@ -19,10 +19,15 @@ from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.law import surrogates
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, SystemBits, quantise
-from panda_mdp.protocol.client.plans import BOX_BYTES, Plan, PlanFacts, check_outputs, shared_fields
-from panda_mdp.protocol.client.record import Record
-from panda_mdp.protocol.ledger.ledger import Books
-from panda_mdp.protocol.ledger.vault import AnchorsDrawn, Entry
+from panda_mdp.protocol.client.plans import (
+    BOX_BYTES,
+    Plan,
+    PlanFacts,
+    Record,
+    check_outputs,
+    shared_fields,
+)
+from panda_mdp.protocol.ledger.books import AnchorsDrawn, Books, Entry
 from panda_mdp.protocol.messages.deployments import (
     AnchorsAccepted,
     AnchorsDeployment,

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from panda_mdp.base.atomic import write_whole
 from panda_mdp.errors import FileFormatError, ProtocolError, SignatureError
-from panda_mdp.protocol.ledger.vault import file_lock
+from panda_mdp.protocol.ledger.ledger import file_lock
 from panda_mdp.protocol.messages.deployments import AnyDeployment, Statement
 from panda_mdp.protocol.messages.log import Log, LogHead
 from panda_mdp.protocol.messages.service import ServiceInfo

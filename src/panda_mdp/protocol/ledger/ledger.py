@@ -1,50 +1,47 @@
-"""A user's books: what was released, what it cost, and what is left of a period's allowance.
+"""A user's ledger: the books, sealed with a key that stays on the device.
 
-Rules (docs/ledger.md says why):
-
-- Charged first: an entry with its cost and everything that was drawn is on disk, by a full fsync,
-  before a single byte is sent. A crash after that resends the same; nothing is drawn twice.
-- Never refunded: a request that was refused or got lost may have been read.
 - One writer: looking up, drawing and charging are one exclusive transaction, across processes.
-- Same record, same answer: entries are found by a keyed hash, never by the record.
-- Time goes forward: a clock that is set back stays in the latest period that was seen.
 - A missing or damaged ledger is not an empty one: it is refused, and starting over counts the
   running period as spent.
 
-The books are one file, sealed as a whole with the key beside it and replaced as a whole.
+The books are one file, sealed as a whole with the key beside it and replaced as a whole. Keys are
+derived from 32 random bytes in a file of mode 0600: memos are keyed hashes under one, and the books
+are encrypted with another. Without that file a ledger shows how many entries it has, by its length;
+with it, whoever has both can try all records of a domain and finds those that were used in the
+running period. So the key file is as secret as the record: it stays on the device, and backups keep
+the two files apart. The memos of ended periods are deleted.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NoReturn
 
-from pydantic import ConfigDict, TypeAdapter
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
-from panda_mdp.base.atomic import FilePath, sync_folder, write_private
+from panda_mdp.base.atomic import FilePath, read_private, sync_folder, write_private
 from panda_mdp.base.text import Facts
-from panda_mdp.errors import BudgetError, LedgerError
-from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.ledger.allowance import DAY_S, Allowance, total
-from panda_mdp.protocol.ledger.vault import (
-    KEY_BYTES,
-    REMEDY,
-    Charge,
+from panda_mdp.errors import FileFormatError, LedgerError
+from panda_mdp.protocol.ledger.books import (
+    DAY_S,
+    Allowance,
+    Balance,
+    Books,
     D,
-    Drawn,
     Entry,
     State,
-    Vault,
-    file_lock,
 )
-from panda_mdp.protocol.messages.blind import OneUse
-from panda_mdp.protocol.messages.types import new_id
 
 LEDGER = "ledger.sealed"
 KEY = "ledger.key"
@@ -52,239 +49,78 @@ LOCK = "ledger.lock"
 COUNT = "ledger.count"
 NEW_KEY = "ledger.key.new"
 """The key while a ledger is made: where it is found, that was never finished."""
-
-
-@dataclass(frozen=True)
-class Balance:
-    """An account in a period. Both totals are for the sequence of all records of the period."""
-
-    account: str
-    period: int
-    ends: float
-    """When the period ends, seconds since 1970."""
-    reports: int
-    spent: Guarantee
-    """Per unit of the largest distance between two sequences of records: costs add."""
-    against_sum: Guarantee
-    """Per unit of the sum of distances along two sequences: the largest cost counts."""
-    left_epsilon: float
-    left_delta: float
-    pending: int
-    """Charged and not yet accepted by the server."""
-    ever: Guarantee
-    """As `spent`, over all periods since the ledger was made: no limit bounds it."""
-
-
-@dataclass
-class Books:
-    """All that is kept, and sealed; changed inside a transaction."""
-
-    # What has no guarantee costs infinitely much.
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
-    allowance: Allowance
-    blocked_until: int = 0
-    """Nothing is charged before, seconds since 1970: what was spent until then is unknown."""
-    period: int = 0
-    """The latest that was seen."""
-    entries: dict[str, Entry] = field(default_factory=dict)
-    """Of the running period, and what waits from before; by their ids, oldest first."""
-    ended: dict[str, Guarantee] = field(default_factory=dict)
-    """What all other releases of an account cost together."""
-    taken: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The latest period of a deployment's quota, and the reports that were drawn in it."""
-    one_use: dict[str, tuple[int, dict[str, OneUse]]] = field(default_factory=dict)
-    """The period of a deployment's one-use tokens, and those at hand by the id of their report."""
-    count: int = 0
-    """Releases that were ever charged."""
-
-    def begin(self, vault: Vault, now: float) -> None:
-        """Go on to the running period, never to one before what was seen."""
-        self._vault, self._now = vault, int(now)
-        running, seen = self._now // self.allowance.period_s, self.period
-        period = max(running, seen)
-        self._behind = period > running
-        if period != seen:
-            self.period = period
-            for entry in self.all():
-                if entry.state == "charged":
-                    # It must still be sent.
-                    self._put(entry, memo=None)
-                    continue
-                account = entry.charge.account
-                self.ended[account] = total([*self._ended(account), entry.cost], entry.cost.unit)
-                del self.entries[entry.id]
-
-    def memo(self, index: int, context: Facts) -> str:
-        """The keyed hash of a record in the running period. Called behind the seal."""
-        return self._vault.memo(index, {**context, "period": self.period})
-
-    def find(self, memo: str) -> Entry | None:
-        """The entry of a record in this period."""
-        return next((entry for entry in self.all() if entry.memo == memo), None)
-
-    def check(self, charge: Charge) -> None:
-        """Raise `BudgetError` where a release is more than what is allowed. Before any draw."""
-        blocked_s = self.blocked_until - self._now
-        if blocked_s > 0:
-            raise BudgetError(
-                "the ledger was started over in this period and what was spent before is unknown; "
-                f"the next period begins in {blocked_s} s"
-            )
-        if charge.quota is not None and self._taken(charge)[1] >= charge.quota:
-            raise BudgetError(
-                f"deployment {charge.deployment} takes {charge.quota} reports in {charge.quota_s} "
-                "s, and as many are drawn: nothing is drawn or charged that it would refuse; the "
-                f"next period begins in {charge.quota_s - self._now % charge.quota_s} s"
-            )
-        if charge.accept_no_guarantee:
-            return
-        entries = self._running(charge.account)
-        why = self.allowance.excess([entry.cost for entry in entries], charge.cost)
-        if why is not None:
-            late = "; the clock is behind the ledger, set it right" if self._behind else ""
-            raise BudgetError(
-                f"{why}: wait for the next period ({self._ends - self._now} s), choose a "
-                f"deployment that costs less, or allow more{late}"
-            )
-
-    def secret(self, **context: Any) -> bytes:
-        """What one-use tokens are made of."""
-        return self._vault.secret({"one-use": context})
-
-    def tokens(self, charge: Charge) -> dict[str, OneUse] | None:
-        """The one-use tokens at hand of the quota's running period; None where none were made."""
-        period, tokens = self.one_use.get(charge.purse, (0, {}))
-        return tokens if period == self.quota_period(charge) else None
-
-    def keep_tokens(self, charge: Charge, period: int, tokens: dict[str, OneUse]) -> int:
-        """Have one-use tokens at hand, unless another process has them; how many there are."""
-        if self.one_use.get(charge.purse, (0, {}))[0] < period:
-            self.one_use[charge.purse] = (period, tokens)
-        return len(self.tokens(charge) or {})
-
-    def quota_period(self, charge: Charge) -> int:
-        """The running period of a quota."""
-        return self._now // charge.quota_s
-
-    def stamp(self, charge: Charge, drawn: D) -> D:
-        """What was drawn, with a one-use token, which is no more at hand."""
-        tokens = self.tokens(charge) or {}
-        if not tokens:
-            raise BudgetError(
-                f"no one-use token of deployment {charge.deployment} is at hand for this period: "
-                "collect them (`panda-mdp client collect`) some time before, not with the report"
-            )
-        report, proof = tokens.popitem()
-        return drawn.but(report=report, proof=proof)
-
-    def charge(
-        self, charge: Charge, content: Drawn, box_bytes: int, memo: str | None = None
-    ) -> Entry:
-        """Enter a release with all that was drawn, in a box of a length that tells nothing. It may
-        be sent after the transaction ended."""
-        self.check(charge)
-        period, count = self._taken(charge)
-        self.taken[charge.purse] = (period, count + 1)
-        self.count += 1
-        entry = Entry(new_id(), self.period, self._now, charge, "charged", memo, " " * box_bytes)
-        return self.settle(entry, "charged", content)
-
-    def settle(self, entry: Entry, state: State, content: Drawn | None = None) -> Entry:
-        """Note a new state, and what was drawn since; the box keeps its length."""
-        entry = self.entries.get(entry.id, entry)
-        box, memo = entry.box, entry.memo
-        if content is not None and box is not None:
-            text, room = content.model_dump_json(), len(box)
-            if len(text) > room:
-                raise LedgerError(f"an entry of {len(text)} bytes does not fit into {room}")
-            box = text.ljust(room)
-        if state == "given_up" or (state == "accepted" and self.allowance.repeats == "fresh"):
-            memo = None
-        if state == "given_up" != entry.state:
-            # The server has not taken it: another may take its place in the quota.
-            key = entry.charge.purse
-            period, count = self.taken.get(key, (0, 0))
-            if period == entry.at // entry.charge.quota_s:
-                self.taken[key] = (period, max(0, count - 1))
-        return self._put(entry, state=state, box=box, memo=memo)
-
-    def amend(self, entry: Entry, kind: type[D], change: Callable[[D], D]) -> Entry:
-        """Note what was drawn since, unless another process has drawn the output: then its draw
-        stands."""
-        current = self.entries[entry.id]
-        content = current.drawn(kind)
-        if content.output is not None:
-            return current
-        return self.settle(current, current.state, change(content))
-
-    def _put(self, entry: Entry, **changes: Any) -> Entry:
-        self.entries[entry.id] = changed = replace(entry, **changes)
-        return changed
-
-    def pending(self, server: str | None = None) -> list[Entry]:
-        """Charged and not accepted, oldest first."""
-        return [
-            entry
-            for entry in self.all()
-            if entry.state == "charged" and entry.box and server in (None, entry.charge.server)
-        ]
-
-    def all(self) -> list[Entry]:
-        """Every entry, oldest first."""
-        return list(self.entries.values())
-
-    def balances(self) -> list[Balance]:
-        """Every account that was ever charged, in the running period."""
-        accounts = {entry.charge.account for entry in self.all()} | {*self.ended}
-        return [self._balance(account) for account in sorted(accounts)]
-
-    def forget(self) -> int:
-        """Erase memos and boxes."""
-        kept = [entry for entry in self.all() if entry.memo or entry.box]
-        for entry in kept:
-            state = "given_up" if entry.state == "charged" else entry.state
-            self._put(entry, memo=None, box=None, state=state)
-        return len(kept)
-
-    def _taken(self, charge: Charge) -> tuple[int, int]:
-        """The running period of a quota, and the reports that were drawn in it. A clock that is
-        set back stays in the latest period."""
-        period, count = self.taken.get(charge.purse, (0, 0))
-        running = self.quota_period(charge)
-        return (running, 0) if running > period else (period, count)
-
-    @property
-    def _ends(self) -> int:
-        return (self.period + 1) * self.allowance.period_s
-
-    def _running(self, account: str) -> list[Entry]:
-        return [e for e in self.all() if (e.charge.account, e.period) == (account, self.period)]
-
-    def _ended(self, account: str) -> list[Guarantee]:
-        return [self.ended[account]] if account in self.ended else []
-
-    def _balance(self, account: str) -> Balance:
-        entries = [entry for entry in self.all() if entry.charge.account == account]
-        costs = [*self._ended(account), *(entry.cost for entry in entries)]
-        unit, limits = costs[0].unit, self.allowance
-        running = [entry.cost for entry in self._running(account)]
-        spent = total(running, unit)
-        largest = max((cost.epsilon for cost in running), default=0.0)
-        return Balance(
-            account=account,
-            period=self.period,
-            ends=float(self._ends),
-            reports=len(running),
-            spent=spent,
-            against_sum=Guarantee(largest, spent.delta, unit),
-            left_epsilon=max(0.0, limits.period_epsilon - spent.epsilon),
-            left_delta=max(0.0, limits.period_delta - spent.delta),
-            pending=sum(entry.state == "charged" for entry in entries),
-            ever=total(costs, unit),
-        )
-
-
+KEY_BYTES = 32
+NONCE_BYTES = 12
+REMEDY = (
+    "restore the ledger and its key from a backup, or start over with Ledger.start_over or "
+    "`panda-mdp client forget --start-over`, which counts the running period as spent"
+)
 _BOOKS = TypeAdapter(Books)
+
+
+class Vault:
+    """Hashes and encrypts under a ledger's key. Its repr shows nothing."""
+
+    def __init__(self, key: bytes) -> None:
+        self._memo = _derived(key, b"memo")
+        self._cipher = AESGCM(_derived(key, b"box"))
+
+    @classmethod
+    def load(cls, path: Path) -> Vault:
+        """The key of a file that nobody else may read."""
+        try:
+            key = read_private(path, "ledger's key")
+        except FileFormatError as error:
+            raise LedgerError(str(error)) from None
+        if len(key) != KEY_BYTES:
+            raise LedgerError(
+                f"{path}: the ledger's key has {len(key)} bytes and not {KEY_BYTES}; restore it"
+            )
+        return cls(key)
+
+    def secret(self, context: Facts) -> bytes:
+        """32 bytes of a context that nobody else can compute: HMAC-SHA-256."""
+        words = json.dumps(context, sort_keys=True).encode()
+        return hmac.digest(self._memo, words, hashlib.sha256)
+
+    def lock(self, text: bytes, name: str) -> bytes:
+        """The text encrypted; bound to the name of its file."""
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, text, name.encode())
+
+    def unlock(self, path: Path, name: str) -> bytes:
+        """What was locked in a file; `LedgerError` where another key did, or it was changed."""
+        box = path.read_bytes()
+        try:
+            return self._cipher.decrypt(box[:NONCE_BYTES], box[NONCE_BYTES:], name.encode())
+        except (InvalidTag, ValueError):
+            raise LedgerError(
+                f"{path}: it is damaged, or the key beside it is not this ledger's; {REMEDY}"
+            ) from None
+
+    def __repr__(self) -> str:
+        return "Vault(<hidden>)"
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        raise TypeError("a ledger's key is not pickled")
+
+
+def _derived(key: bytes, purpose: bytes) -> bytes:
+    return hmac.new(key, b"panda-mdp ledger 1 " + purpose, hashlib.sha256).digest()
+
+
+@contextmanager
+def file_lock(path: Path, timeout_s: float = 30.0) -> Iterator[None]:
+    """Hold an exclusive lock on a file beside the data, which the operating system releases when
+    its holder dies; raise after `timeout_s` seconds."""
+    try:
+        with FileLock(path, timeout=timeout_s, mode=0o600).acquire(poll_interval=0.02):
+            yield
+    except Timeout:
+        raise LedgerError(
+            f"{path}: another process has held this lock for {timeout_s:g} s; wait for it to end, "
+            "and do not delete the file while it runs"
+        ) from None
 
 
 class Ledger:
@@ -367,7 +203,7 @@ class Ledger:
         """One exclusive transaction: committed with a full fsync, or nothing of it happened."""
         with file_lock(self.folder / LOCK, self._busy_s):
             books, vault, before = self._read()
-            books.begin(vault, self._clock())
+            books.begin(vault.secret, self._clock())
             yield books
             if hash(_BOOKS.dump_json(books)) != before:
                 self._write(books, vault)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -94,12 +93,3 @@ class GuaranteeInfo(Message):
     epsilon: NonNegative
     delta: Probability = 0.0
     unit: Unit
-
-
-def new_id() -> str:
-    """A client-made id: 122 random bits of the operating system, and nothing else.
-
-    >>> len(new_id()), new_id() != new_id()
-    (36, True)
-    """
-    return str(uuid.uuid4())
