@@ -20,7 +20,12 @@ from pathlib import Path
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.meaning.estimate import estimate_counts, estimate_groups, zone_matrix
+from panda_mdp.meaning.estimate import (
+    estimate_counts,
+    estimate_groups,
+    estimate_pairs,
+    zone_matrix,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
@@ -108,6 +113,36 @@ def coverage(table: pm.Mechanism, xy: np.ndarray, surveys: int) -> None:
             print(
                 f"{reports:9,}  {kind:<14}{1 - below - above:7.1%}{below:7.1%}{above:7.1%}"
                 f"{(high - low).mean():8.4f}{np.abs(share - true).mean():8.4f}",
+                flush=True,
+            )
+
+
+def pair_coverage(table: pm.Mechanism, xy: np.ndarray, surveys: int) -> None:
+    """The same of trips between four zones; where a trip goes depends on where it began."""
+    side = (2 * xy > xy.max()).astype(int) @ [2, 1]
+    _, zones = zone_matrix(side.tolist(), table.problem.domain)
+    rng, matrix = np.random.default_rng(2), np.array(table.matrix)
+    print(f"\n{surveys} surveys x 16 pairs of zones a line; error beside that of the reports")
+    print(f"{'trips':>9}  {'truth':<14}{'held':>7}{'low':>7}{'high':>7}{'width':>8}{'error':>8}")
+    for trips in (300, 10_000, 1_000_000):
+        for kind in KINDS:
+            held = []
+            for _ in range(surveys):
+                ends = [[truth(kind, xy, rng) for _ in range(2)] for _ in range(3)]
+                pairs = sum(np.outer(*both) for both in ends) / 3
+                seen = (matrix.T @ pairs @ matrix).reshape(-1)
+                counts = rng.multinomial(trips, seen / seen.sum())
+                found = estimate_pairs(counts.reshape(matrix.shape[1], -1), table, side.tolist())
+                true = zones.T @ pairs @ zones
+                parts = (
+                    *(found.low > true + 1e-9, found.high < true - 1e-9, found.high - found.low),
+                    *(np.abs(found.share - true), np.abs(found.raw - true)),
+                )
+                held.append([part.mean() for part in parts])
+            below, above, width, error, raw = np.mean(held, axis=0)
+            print(
+                f"{trips:9,}  {kind:<14}{1 - below - above:7.1%}{below:7.1%}{above:7.1%}"
+                f"{width:8.4f}{error:8.4f} {raw:7.4f}",
                 flush=True,
             )
 
@@ -234,6 +269,7 @@ def main() -> None:
     parser.add_argument("--surveys", type=int, default=40)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--designs", action="store_true")
+    parser.add_argument("--pairs", action="store_true")
     given = parser.parse_args()
     if given.designs:
         designs()
@@ -241,9 +277,12 @@ def main() -> None:
     if given.large:
         large()
         return
-    five_cases()
     xy, domain = grid(10, 0.3)
     table = pm.exponential(pm.Problem(domain, np.arange(100), domain.distances(), 9.0))
+    if given.pairs:
+        pair_coverage(table, xy, given.surveys)
+        return
+    five_cases()
     coverage(table, xy, given.surveys)
 
 

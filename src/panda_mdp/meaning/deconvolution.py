@@ -296,16 +296,17 @@ def _cut_above(share: FloatArray, deviation: FloatArray) -> FloatArray:
 
 
 def limits(
-    below: FloatArray, above: FloatArray, moments: tuple[Moments, Moments], reports: float
+    below: FloatArray, above: FloatArray, lower: Moments, upper: Moments, reports: float
 ) -> tuple[FloatArray, FloatArray]:
     """The shares that means of lower and upper weights do not contradict.
 
     A share is ruled out where `below` lies too far above it or `above` too far below it, by the
-    standard deviations that reports would have if it were true.
+    standard deviations that reports would have if it were true. Where chance rules out all, the
+    limits are the two ends that contradict each other.
     """
-    inside, outside, inside_squares, outside_squares = moments[1]
-    others = Moments(outside, inside, outside_squares, inside_squares)
-    return _least(below, moments[0], reports), 1 - _least(1 - above, others, reports)
+    others = Moments(upper.outside, upper.inside, upper.outside_squares, upper.inside_squares)
+    ends = _least(below, lower, reports), 1 - _least(1 - above, others, reports)
+    return np.minimum(*ends), np.maximum(*ends)
 
 
 def _least(below: FloatArray, moments: Moments, reports: float) -> FloatArray:

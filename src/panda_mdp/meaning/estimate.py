@@ -7,7 +7,7 @@ computed of them is in `deconvolution.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -33,7 +33,8 @@ MOST_ZONES = 32
 """Cells of near records where no zones are given and there are more records than that."""
 GROUPS, LABELS, GROUPS_PER_ZONE = 128, 1024, 2
 BLOCK_ENTRIES = 1 << 22
-FLOW_STEPS = 500
+FLOW_WEIGHTS, FLOW_STEPS = 10.0 ** np.arange(1.0, -3.5, -0.5), 60
+"""Penalties of flows that are tried, and steps at each from where the last one ended."""
 Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
 """Records of each zone, the zone of each record (None for none), or outlines on a map."""
 
@@ -264,9 +265,8 @@ def estimate_groups(
         ]
         low, high = np.zeros(zones.shape[1]), np.ones(zones.shape[1])
         if reports:
-            means = [seen @ weights / reports for weights in bounds]
-            low, high = limits(means[0], means[1], (moments[0], moments[1]), reports)
-        high = np.maximum(low, high)
+            means = (seen @ weights / reports for weights in bounds)
+            low, high = limits(*means, *moments, reports)
         share = np.clip(records @ zones, low, high)
         found.append((share, low, high, np.clip(records @ spread, 0, 1), records))
     share, low, high, unplaced, every = (np.stack(part) for part in zip(*found, strict=True))
@@ -321,7 +321,7 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     names, matrix = zone_matrix(zones, release.problem.domain)
     channel = Channel.of(release, matrix)
     rows, width = channel.rows, channel.rows.shape[1]
-    seen, raw = np.zeros((width, width)), np.zeros((len(names), len(names)))
+    seen = np.zeros((width, width))
     start, end = pairs.coords
     np.add.at(seen, (channel.groups[start], channel.groups[end]), pairs.data)
     total = max(float(seen.sum()), 1.0)
@@ -329,29 +329,45 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     raw = homes.T @ (pairs.tocsr() @ homes) / total
     bumps = bumps_of(release.problem.domain)
     ends = [fit_shares(rows, seen.sum(axis=axis), bumps=bumps)[0] for axis in (1, 0)]
-    bounds = bounding_weights(rows, matrix, total)
-    low_weights, high_weights = bounds
-    above = high_weights.T @ seen @ high_weights / total
-    mixed = high_weights.T @ seen @ low_weights + low_weights.T @ seen @ high_weights
-    below = mixed / total - above
-    # Second moments of the products: exact for those above, and nearly so for those below.
-    squares = high_weights**2
     inside = [_inside(records, matrix) for records in ends]
-    mean = np.outer(*(((part * (rows @ high_weights)).sum(axis=0)) for part in inside))
-    mean_squares = np.outer(*(((part * (rows @ squares)).sum(axis=0)) for part in inside))
-    every = squares.T @ seen @ squares / total
+    lower, upper = bounding_weights(rows, matrix, total)
+
+    def reported(a: FloatArray, b: FloatArray) -> FloatArray:
+        """The mean over the reports of weights of both ends, for every pair of zones."""
+        return np.asarray(a.T @ seen @ b / total)
+
+    def within(a: FloatArray, b: FloatArray) -> FloatArray:
+        """The same of a trip between the zones."""
+        return np.outer(
+            *((i * (rows @ w)).sum(axis=0) for i, w in zip(inside, (a, b), strict=True))
+        )
+
+    products = ([(1, upper, lower), (1, lower, upper), (-1, upper, upper)], [(1, upper, upper)])
+    every, mine = ([_moments_of(terms, mean) for terms in products] for mean in (reported, within))
+    (below, _), (above, _) = every
     guess = np.clip((above + below) / 2, 0.0, 1.0)
     rest = np.maximum(1 - guess, 1e-9)
-    moments = Moments(
-        mean,
-        (above - guess * mean) / rest,
-        mean_squares,
-        every,
+    low, high = limits(
+        *(below, above),
+        # Of trips elsewhere the squares of all: not less, where those of the pair are larger.
+        *(
+            Moments(mean, (seen_mean - guess * mean) / rest, squares, seen_squares)
+            for (mean, squares), (seen_mean, seen_squares) in zip(mine, every, strict=True)
+        ),
+        total,
     )
-    low, high = limits(below, above, (moments, moments), total)
-    high = np.maximum(low, high)
-    share = np.clip(_joint(rows, matrix, seen / total, ends), low, high)
+    share = np.clip(_joint(rows, matrix, seen, ends), low, high)
     return Flows(names, float(seen.sum()), raw, share, low, high)
+
+
+def _moments_of(
+    terms: Sequence[tuple[int, FloatArray, FloatArray]],
+    mean: Callable[[FloatArray, FloatArray], FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    """First and second moments of sums of products of weights, from means of products."""
+    first = sum(sign * mean(a, b) for sign, a, b in terms)
+    second = sum(s * t * mean(a * c, b * d) for s, a, b in terms for t, c, d in terms)
+    return np.asarray(first), np.asarray(second)
 
 
 def _inside(records: FloatArray, zones: FloatArray) -> FloatArray:
@@ -363,13 +379,31 @@ def _inside(records: FloatArray, zones: FloatArray) -> FloatArray:
 def _joint(
     rows: FloatArray, zones: FloatArray, seen: FloatArray, ends: list[FloatArray]
 ) -> FloatArray:
-    """Likeliest shares of pairs of zones, people within a zone spread as at that end alone."""
+    """Shares of pairs of zones, people within a zone spread as at that end alone.
+
+    The likeliest where `weight` n trips are added whose ends do not depend on each other; the
+    weight predicts held-out trips best.
+    """
     every = np.column_stack([zones, 1 - zones.max(axis=1)])
     every = every / np.maximum(every.sum(axis=1), 1)[:, None]
     first, last = (_inside(records, every).T @ rows for records in ends)
-    flows = np.outer(*(records @ every for records in ends))
-    for _ in range(FLOW_STEPS):
-        expected = first.T @ flows @ last
-        ratio = np.divide(seen, expected, out=np.zeros_like(seen), where=expected > 0)
-        flows = flows * (first @ ratio @ last.T)
-    return np.asarray(flows[:-1, :-1] / max(float(flows.sum()), 1e-300))
+    independent = np.outer(*(records @ every for records in ends))
+    independent /= max(float(independent.sum()), 1e-300)
+
+    def path(counts: FloatArray) -> Iterator[FloatArray]:
+        flows, trips = independent, counts / max(float(counts.sum()), 1.0)
+        for weight in FLOW_WEIGHTS:
+            for _ in range(FLOW_STEPS):
+                told = first.T @ flows @ last
+                ratio = np.divide(trips, told, out=np.zeros_like(trips), where=told > 0)
+                flows = (flows * (first @ ratio @ last.T) + weight * independent) / (1 + weight)
+            yield flows
+
+    half = np.random.default_rng(0).binomial(np.round(seen).astype(np.int64), 0.5).astype(float)
+    rest = np.maximum(seen - half, 0.0)
+    scores = [
+        float((rest * np.log(np.maximum(first.T @ flows @ last, 1e-300))).sum())
+        for flows in (independent, *path(half))
+    ]
+    found = (independent, *path(seen))[int(np.argmax(scores))]
+    return np.asarray(found[:-1, :-1] / max(float(found.sum()), 1e-300))
