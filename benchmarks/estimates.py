@@ -1,11 +1,12 @@
 """How good estimates are: five cases, coverage of the limits, and a large one.
 
-    python benchmarks/estimates.py                 five cases, before and after, and coverage
-    python benchmarks/estimates.py --surveys 200   more surveys for each line of the coverage
+    python benchmarks/estimates.py --cases         five cases, before and after
+    python benchmarks/estimates.py                 how often limits hold, case by case
+    python benchmarks/estimates.py --pairs         the same of trips between zones
     python benchmarks/estimates.py --large         a million reports over 5,000 places
     python benchmarks/estimates.py --designs       tables made for estimating, and the literature's
 
-Before: the iterative Bayesian update from the uniform distribution, stopped after 300 steps.
+`--surveys N` of each line. Before: the iterative Bayesian update from the uniform distribution.
 """
 
 from __future__ import annotations
@@ -60,41 +61,59 @@ def truth(kind: str, xy: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def iterative_update(matrix: np.ndarray, counts: np.ndarray, steps: int = 300) -> np.ndarray:
-    shares = np.full(len(matrix), 1.0 / len(matrix))
+    """Shares of records for each row of counts, from the uniform distribution."""
+    shares = np.full((len(counts), len(matrix)), 1.0 / len(matrix))
     for _ in range(steps):
-        expected = shares @ matrix
-        shares = shares * (matrix @ (counts / expected)) / counts.sum()
+        ratio = counts / (shares @ matrix)
+        shares = shares * (ratio @ matrix.T) / counts.sum(axis=1, keepdims=True)
     return shares
 
 
-def five_cases() -> None:
-    """400 records and 40 outputs, so that many distributions explain the same reports."""
+def cases(surveys: int = 4, reports: int = 10_000, replicates: int = 40) -> None:
+    """400 records, of which all or every tenth may be reported: then many distributions explain
+    the same reports. Before: the update, and quantiles of a bootstrap through it."""
     xy, domain = grid(20, 0.3)
-    outputs = np.arange(5, 400, 10)
-    table = pm.exponential(pm.Problem(domain, outputs, domain.distances(None, outputs), 5.0))
-    matrix, rng = table.matrix, np.random.default_rng(0)
     names, zones = zone_matrix(None, domain)
-    print(f"400 records, 40 outputs, {len(names)} zones, epsilon 5, 10,000 reports;")
-    print("total variation to the truth, over zones, and over records")
-    print(f"{'truth':<14}{'raw':>8}{'before':>8}{'after':>8}   {'before':>8}{'after':>8}")
-    for kind in KINDS:
-        shares = truth(kind, xy, rng)
-        if kind == "one place":
-            shares = np.eye(400)[outputs[17]]
-        counts = rng.multinomial(10_000, shares @ matrix).astype(float)
-        found, before = estimate_counts(counts, table), iterative_update(matrix, counts)
-        by_zone = [found.raw[0], before @ zones, found.share[0]]
-        off = [np.abs(part - shares @ zones).sum() / 2 for part in by_zone]
-        single = [np.abs(part - shares).sum() / 2 for part in (before, found.records[0])]
+    for outputs in (np.arange(400), np.arange(5, 400, 10)):
+        table = pm.exponential(pm.Problem(domain, outputs, domain.distances(None, outputs), 9.0))
+        matrix, rng = np.array(table.matrix), np.random.default_rng(0)
+        kept = np.median(matrix[outputs, np.arange(len(outputs))])
         print(
-            f"{kind:<14}{off[0]:8.3f}{off[1]:8.3f}{off[2]:8.3f}   {single[0]:8.3f}{single[1]:8.3f}"
+            f"\n400 records, {len(outputs)} outputs, {len(names)} zones, {reports:,} reports, "
+            f"{surveys} surveys a line; an output's place reports it {kept:.1%} of the time"
         )
-        if kind == "one place":
-            here = int(shares.argmax())
-            zone = int(zones[here].argmax())
-            low, high = found.low[0, zone], found.high[0, zone]
-            print(f"  100 % at one place: {before[here]:.0%} there before; now in its zone "
-                  f"{found.share[0, zone]:.0%} ({low:.0%} to {high:.0%})")  # fmt: skip
+        print("total variation to the truth over zones; zones with people whose limits held")
+        print(f"{'':<14}{'':>8}{'before':>16}{'':>8}{'held':>16}{'share of the place':>24}")
+        print(f"{'truth':<14}{'raw':>8}{'300':>8}{'30,000':>8}{'after':>8}{'before':>8}{'after':>8}"
+              f"{'300':>12}{'after':>12}")  # fmt: skip
+        for kind in KINDS:
+            told = []
+            for _ in range(surveys):
+                shares = truth(kind, xy, rng)
+                if kind == "one place":
+                    shares = np.eye(400)[rng.choice(outputs)]
+                counts = rng.multinomial(reports, shares @ matrix).astype(float)
+                found = estimate_counts(counts, table)
+                few, many = (iterative_update(matrix, counts[None], n)[0] for n in (300, 30_000))
+                again = rng.multinomial(reports, counts / reports, replicates).astype(float)
+                ends = np.quantile(iterative_update(matrix, again) @ zones, (0.025, 0.975), axis=0)
+                true = shares @ zones
+                by_zone = (found.raw[0], few @ zones, many @ zones, found.share[0])
+                limits = (ends, (found.low[0] - 1e-9, found.high[0] + 1e-9))
+                held = [((low <= true) & (true <= high))[true > 1e-6] for low, high in limits]
+                most = int(shares.argmax())
+                told.append(
+                    [np.abs(part - true).sum() / 2 for part in by_zone]
+                    + [part.mean() for part in held]
+                    + [few[most], found.records[0, most]]
+                )
+            *off, held_before, held_after, there_before, there = np.mean(told, axis=0)
+            print(
+                f"{kind:<14}" + "".join(f"{part:8.3f}" for part in off)
+                + f"{held_before:8.0%}{held_after:8.0%}"
+                + (f"{there_before:12.1%}{there:12.1%}" if kind == "one place" else ""),
+                flush=True,
+            )  # fmt: skip
 
 
 def coverage(table: pm.Mechanism, xy: np.ndarray, surveys: int) -> None:
@@ -269,6 +288,7 @@ def main() -> None:
     parser.add_argument("--surveys", type=int, default=40)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--designs", action="store_true")
+    parser.add_argument("--cases", action="store_true")
     parser.add_argument("--pairs", action="store_true")
     given = parser.parse_args()
     if given.designs:
@@ -282,7 +302,9 @@ def main() -> None:
     if given.pairs:
         pair_coverage(table, xy, given.surveys)
         return
-    five_cases()
+    if given.cases:
+        cases()
+        return
     coverage(table, xy, given.surveys)
 
 

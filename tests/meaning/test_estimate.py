@@ -188,6 +188,26 @@ def test_limits_of_flows_hold_where_trips_are_fewer_than_pairs() -> None:
     assert ((found.low > truth + 1e-9) | (found.high < truth - 1e-9)).mean() < 0.05
 
 
+@pytest.mark.parametrize(("epsilon", "outputs"), [(3.0, 36), (6.0, 12)])
+def test_flows_that_a_table_hardly_tells_are_not_made_up(epsilon: float, outputs: int) -> None:
+    """Zones of four records: without a penalty shares were worse than the reports as they are, and
+    the limits of a pair contradicted each other."""
+    blurred, rng = table(epsilon, outputs), np.random.default_rng(5)
+    squares = ((XY // 0.8).astype(int) @ [3, 1]).tolist()
+    _, zones = zone_matrix(squares, GRID)
+    missed, off = [], []
+    for _ in range(6):
+        pairs = np.outer(*rng.dirichlet(np.full(36, 0.2), size=2))
+        seen = blurred.matrix.T @ pairs @ blurred.matrix
+        counts = rng.multinomial(3000, (seen / seen.sum()).reshape(-1)).reshape(outputs, outputs)
+        found, truth = estimate_pairs(counts, blurred, squares), zones.T @ pairs @ zones
+        assert (found.low < found.high).all()
+        missed.append((found.low > truth + 1e-9) | (found.high < truth - 1e-9))
+        off.append([np.abs(part - truth).sum() / 2 for part in (found.share, found.raw)])
+    estimated, reported = np.mean(off, axis=0)
+    assert np.mean(missed) < 0.05 and estimated < 0.9 * reported
+
+
 def test_outputs_are_grouped_within_zones() -> None:
     """Far more outputs than groups: groups never cross zones, and rows still sum to 1."""
     side = np.arange(20.0)
