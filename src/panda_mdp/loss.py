@@ -143,7 +143,7 @@ class DistanceLoss(RebuiltOnCopy):
         return out.reshape(records.shape)
 
     def _powers(self, distance: FloatArray) -> FloatArray:
-        return distance if self.power == 1 else np.asarray(distance**self.power)
+        return distance if self.power == 1 else distance**self.power
 
     @cached_property
     def on_device(self) -> bool:

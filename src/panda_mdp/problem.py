@@ -34,7 +34,7 @@ from panda_mdp.errors import DomainError, MethodError, ProblemError, ScaleWarnin
 from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
 from panda_mdp.space.domain import Domain, Label, check_indices, check_labels
 from panda_mdp.space.mesh import Mesh
-from panda_mdp.space.metrics import Haversine, check_places, haversine_km
+from panda_mdp.space.metrics import check_places, haversine_km
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,27 +138,23 @@ class Outputs(RebuiltOnCopy):
 
     def take(self, columns: IntArray) -> Outputs:
         """Some of the outputs, in the given order."""
-        names = None if self.names is None else tuple(self.names[k] for k in columns.tolist())
-        return Outputs(
-            records=None if self.records is None else self.records[columns],
-            lat=None if self.lat is None else self.lat[columns],
-            lon=None if self.lon is None else self.lon[columns],
-            names=names,
-        )
+        some, given = columns.tolist(), (self.records, self.lat, self.lon, self.names)
+        taken: Any = (part if part is None else [part[k] for k in some] for part in given)
+        return Outputs(*taken)
 
     def distances(self, domain: Domain, rows: npt.ArrayLike | None = None) -> FloatArray:
         """Distance of some records, or all, to every output; `ProblemError` where there is none."""
         if self.records is not None:
             return domain.distances(rows, self.records)
-        metric = domain.metric
-        if self.lat is None or self.lon is None or not isinstance(metric, Haversine):
+        records = domain.metric.places
+        if self.lat is None or self.lon is None or records is None:
             raise ProblemError(
                 "these outputs have no distance to the records: they are "
-                f"{self.kind} and the domain is {metric.kind}; use outputs that are records"
+                f"{self.kind} and the domain is {domain.metric.kind}; use outputs that are records"
             )
         every = np.arange(domain.size)
         some = every if rows is None else check_indices(rows, domain.size, "rows", ProblemError)
-        return haversine_km(metric.lat[some, None], metric.lon[some, None], self.lat, self.lon)
+        return haversine_km(records.lat[some, None], records.lon[some, None], self.lat, self.lon)
 
     def plane(self, domain: Domain) -> FloatArray | None:
         """The outputs in the domain's planar coordinates, (m, 2), where they have any."""
@@ -166,9 +162,10 @@ class Outputs(RebuiltOnCopy):
             return None
         if self.records is not None:
             return domain.plane[self.records]
-        if self.lat is None or self.lon is None or not isinstance(domain.metric, Haversine):
+        records = domain.metric.places
+        if self.lat is None or self.lon is None or records is None:
             return None
-        return domain.metric.project(self.lat, self.lon)
+        return records.project(self.lat, self.lon)
 
 
 PRIOR_TOLERANCE = 1e-9
@@ -224,22 +221,22 @@ class Problem(RebuiltOnCopy):
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise ProblemError(f"domain is a {type(self.domain).__name__}; give a panda_mdp.Domain")
-        set_ = object.__setattr__
-        size = self.domain.size
-        set_(self, "reports", _check_outputs(self.outputs, self.reports, self.domain))
-        set_(self, "outputs", frozen(self.reports.codes))
-        set_(self, "loss", _check_loss(self.loss, size, len(self.outputs)))
-        set_(self, "epsilon", check_epsilon(self.epsilon))
-        uniform = self.prior is None
-        mesh = self.domain.mesh
-        # Over an area people are where it was drawn, not on the mesh's rim nor in holes.
-        given = mesh.inside / mesh.inside.sum() if uniform and mesh is not None else self.prior
-        set_(self, "prior", frozen(check_probabilities(given, size)))
-        if not self.prior_source:
-            set_(self, "prior_source", "uniform" if uniform else "given")
-        if self.loss_unit is None:
-            set_(self, "loss_unit", self.domain.unit)
-        for unit in (self.domain.unit, self.loss_unit):
+        size, own_unit, mesh = self.domain.size, self.domain.unit, self.domain.mesh
+        reports = _check_outputs(self.outputs, self.reports, self.domain)
+        prior, source = self.prior, "uniform" if self.prior is None else "given"
+        if prior is None and mesh is not None:
+            # Over an area people are where it was drawn, not on the mesh's rim nor in holes.
+            prior = mesh.inside / mesh.inside.sum()
+        vars(self).update(
+            reports=reports,
+            outputs=frozen(reports.codes),
+            loss=_check_loss(self.loss, size, len(reports)),
+            epsilon=check_epsilon(self.epsilon),
+            prior=frozen(check_probabilities(prior, size)),
+            prior_source=self.prior_source or source,
+            loss_unit=own_unit if self.loss_unit is None else self.loss_unit,
+        )
+        for unit in (own_unit, self.loss_unit):
             # Whoever prints it prints one line, and nothing that a terminal would obey.
             if CONTROLS.search(str(unit)):
                 raise ProblemError(f"the unit {unit!r} has control characters; leave them out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from numbers import Real
@@ -28,6 +29,12 @@ Stages = tuple[tuple[str, float], ...]
 """Seconds of parts of a work, in their order."""
 BLOCK_ENTRIES = 1 << 22
 """Entries that are written out together."""
+
+
+def stopwatch() -> Callable[[str], Stages]:
+    """The seconds since now as a stage, for whoever names it."""
+    began = time.perf_counter()
+    return lambda name: ((name, time.perf_counter() - began),)
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:

@@ -485,7 +485,7 @@ def raise_along(
             changed = bool((above > z[node]).any())
             z[node] = np.maximum(z[node], above)
         return
-    from panda_mdp.compute.numba.links import WIDTH, relax
+    from panda_mdp.compute.numba.closure import WIDTH, relax
 
     if active is not None:
         # A node raises its others.

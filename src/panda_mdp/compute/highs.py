@@ -31,20 +31,20 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Answer:
-    """What HiGHS made of an LP."""
+    """What HiGHS made of an LP; of none that it has not run."""
 
-    status: str
+    status: str = "not run"
     """In HiGHS's own words."""
-    optimal: bool
-    infeasible: bool
-    objective: float | None
+    optimal: bool = False
+    infeasible: bool = False
+    objective: float | None = None
     """HiGHS's objective; for information, never for a certificate."""
-    primal: FloatArray | None
-    prices: FloatArray | None
+    primal: FloatArray | None = None
+    prices: FloatArray | None = None
     """Change of the objective with a row's bound, one per row."""
-    ray: FloatArray | None
+    ray: FloatArray | None = None
     """For an infeasible LP: a combination of rows that no point satisfies, signed as prices."""
-    iterations: int
+    iterations: int = 0
 
 
 class Lp:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers
+from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import MethodError
@@ -54,7 +53,7 @@ def remap(mechanism: Table) -> Table:
     >>> round(em.loss, 3), round(better.loss, 3)
     (0.76, 0.667)
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     problem = mechanism.problem
     target = best_response(mechanism)
     weights = np.zeros_like(mechanism.weights)
@@ -63,7 +62,7 @@ def remap(mechanism: Table) -> Table:
     method = f"{mechanism.method}, remapped"
     facts: Facts = {
         "bound": mechanism.bound,
-        "stages": (*mechanism.stages, ("remap", time.perf_counter() - start)),
+        "stages": mechanism.stages + spent("remap"),
         "details": {**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())},
     }
     if not isinstance(mechanism, Mechanism):
@@ -105,7 +104,7 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
     >>> mended.audit.holds, mended.matrix.round(3).tolist()
     (True, [[0.731, 0.269], [0.269, 0.731]])
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     rows = rows_of(problem, matrix, "the matrix")
     facts = {"loss_before": problem.expected_loss(rows), "moved": 0.0}
     as_it_is = audited_table(problem, quantise(rows), method, details=facts)
@@ -113,10 +112,8 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
         return as_it_is
     mended = repairs.repair(closure_of(problem.domain), rows, problem.epsilon)
     facts["moved"] = float(np.abs(mended.matrix - rows).max())
-    stages = (("repair", time.perf_counter() - start),)
-    return release(
-        problem, mended.matrix, method=f"{method}, repaired", stages=stages, details=facts
-    )
+    method = f"{method}, repaired"
+    return release(problem, mended.matrix, method=method, stages=spent("repair"), details=facts)
 
 
 def rows_of(problem: Problem, matrix: npt.ArrayLike, name: str) -> FloatArray:

@@ -141,6 +141,9 @@ class Solver(ABC):
     """Why it can go no further; None while it can."""
     status = ""
     """How that was put by a solver of others, such as HiGHS."""
+    agree: Callable[[bool], bool] | None = None
+    """Makes a decision by the clock the same for all processes that solve together, and wait for
+    each other; None where this one solves alone."""
 
     @abstractmethod
     def begin(self, standing: Standing) -> None:
@@ -196,14 +199,6 @@ class Solver(ABC):
         """A mechanism of whole numbers over a floor, as an array where that is not too large."""
         few = rows.shape[0] * rows.shape[1] <= MOST_DENSE
         return Mechanism(self.problem, np.asarray(rows) if few else rows, self.method)
-
-    def agree(self, decision: bool) -> bool:
-        """A decision by the clock, made the same for all processes that solve together."""
-        return decision
-
-    def alone(self) -> bool:
-        """Whether no other process solves with this one, and waits for it where it stops."""
-        return True
 
     def note(self) -> str:
         """What a report says in place of its numbers."""
@@ -281,7 +276,7 @@ class Standing:
 
     def run(self) -> Standing:
         """Solve to the gap, or to a limit, or until interrupted."""
-        latest = self.budget.latest if self.solver.alone() else None
+        latest = self.budget.latest if self.solver.agree is None else None
         try:
             with within(None if latest is None else latest - self._spent(), self.budget.clock):
                 try:
@@ -431,7 +426,7 @@ class Standing:
     def late(self) -> bool:
         """Whether it is time to end."""
         left = self.left()
-        return left is not None and self.solver.agree(left < 0)
+        return left is not None and (self.solver.agree or bool)(left < 0)
 
     def report(self, note: str = "") -> None:
         """Tell those who watch."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Stages
+from panda_mdp.base.arrays import FloatArray, IntArray, Stages, stopwatch
 from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.audit import audit_weights, largest_rate
@@ -44,9 +43,9 @@ def exponential(problem: Problem, tight: bool = False) -> Mechanism:
     >>> em.matrix[:, 0].round(4).tolist(), em.audit.holds
     ([0.7311, 0.5, 0.2689], True)
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     distances = problem.reports.distances(problem.domain)
-    stages = (("distances", time.perf_counter() - start),)
+    stages = spent("distances")
     return from_scores(problem, distances, tight=tight, method="exponential", stages=stages)
 
 
@@ -57,21 +56,21 @@ def from_scores(
     tight: bool,
     method: str,
     stages: Stages = (),
-    details: dict[str, float | bool] | None = None,
+    **details: float,
 ) -> Mechanism:
     """Weights exp(-epsilon s(x, y) / 2) for scores s, shape (K, m), that are 1-Lipschitz in x.
 
     Is epsilon-mDP: weight and row sum each change by at most exp(epsilon d(x, x') / 2).
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     exponent = tight_exponent(problem, scores) if tight else problem.epsilon / 2
     matrix = softmax(-exponent * scores)
     return release(
         problem,
         floored(matrix) if tight else matrix,
         method=f"{method}, tight" if tight else method,
-        stages=(*stages, ("weights", time.perf_counter() - start)),
-        details={**(details or {}), "tight": tight, "exponent": exponent},
+        stages=stages + spent("weights"),
+        details={**details, "tight": tight, "exponent": exponent},
     )
 
 
@@ -147,20 +146,20 @@ def loss_exponential(
     >>> loss_exponential(problem, lipschitz=1.0).matrix[:, 0].round(4).tolist()
     [0.7311, 0.5, 0.2689]
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     units = f"{problem.loss_unit} per {problem.domain.unit}"
     rule = f"a positive, finite number of {units}, or None to search for the best"
     check_number(lipschitz, "lipschitz", rule)
     envelope = Envelope(problem)
     constant = best_constant(envelope) if lipschitz is None else float(lipschitz)
-    scores = envelope(constant) / constant
     return from_scores(
         problem,
-        scores,
+        envelope(constant) / constant,
         tight=tight,
         method="loss exponential",
-        stages=(("Lipschitz envelope", time.perf_counter() - start),),
-        details={"lipschitz": constant, "loss_lipschitz": envelope.limit},
+        stages=spent("Lipschitz envelope"),
+        lipschitz=constant,
+        loss_lipschitz=envelope.limit,
     )
 
 
@@ -266,14 +265,14 @@ def permute_and_flip(problem: Problem) -> Mechanism:
     >>> permute_and_flip(problem).matrix.round(4).tolist()
     [[0.8161, 0.1839], [0.5, 0.5], [0.1839, 0.8161]]
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     distance = problem.reports.distances(problem.domain)
     chance = np.exp(-0.5 * problem.epsilon * (distance - distance.min(axis=1, keepdims=True)))
     return release(
         problem,
         flip_probabilities(chance),
         method="permute and flip",
-        stages=(("integrate", time.perf_counter() - start),),
+        stages=spent("integrate"),
     )
 
 
@@ -308,7 +307,7 @@ def tight_constraints(problem: Problem) -> Mechanism:
     >>> tight_constraints(problem).matrix.round(4).tolist()
     [[0.7311, 0.17, 0.0989], [0.2689, 0.4621, 0.2689], [0.0989, 0.17, 0.7311]]
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     if problem.outputs_count != problem.size:
         raise MethodError(
             f"tight-constraints reports any record, and this problem has {problem.outputs_count} "
@@ -316,7 +315,7 @@ def tight_constraints(problem: Problem) -> Mechanism:
         )
     decay = np.exp(-problem.epsilon * problem.reports.distances(problem.domain))
     try:
-        share = np.asarray(scipy.linalg.solve(decay, np.ones(len(decay))))
+        share = scipy.linalg.solve(decay, np.ones(len(decay)))
     except scipy.linalg.LinAlgError:
         share = np.full(len(decay), -1.0)
     if not share.min() >= 0:
@@ -328,6 +327,6 @@ def tight_constraints(problem: Problem) -> Mechanism:
         problem,
         decay * share,
         method="tight constraints",
-        stages=(("solve", time.perf_counter() - start),),
+        stages=spent("solve"),
         details={"least_share": float(share.min())},
     )

@@ -13,13 +13,12 @@ a zone are the same integers. Between a zone and the rest the guarantee is that 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, stopwatch
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError
 from panda_mdp.methods.optimal.optimal import optimal
@@ -167,7 +166,7 @@ def shortest_ways(domain: Domain, group: IntArray) -> FloatArray:
     unit = 2.0 ** np.floor(np.log2(least[least > 0].min()))
     ways = scipy.sparse.csgraph.floyd_warshall(least / unit, directed=False) * unit
     # Symmetric to the last bit.
-    return np.asarray(0.5 * (ways + ways.T) * (1 - SHORTER))
+    return 0.5 * (ways + ways.T) * (1 - SHORTER)
 
 
 def coarse(
@@ -193,17 +192,17 @@ def coarse(
     >>> mechanism.details["cells"], bool((mechanism.matrix[0] == mechanism.matrix[1]).all())
     (2, True)
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     cell, between = grid_cells(problem.domain, cells)
     if len(between) == 1:
         return release(problem, one_row(problem), method="coarse", details={"cells": 1})
     fences = Fences(problem.domain, cell)
-    spent = time.perf_counter() - start
-    left = None if time_limit is None else max(time_limit - spent, 1e-3)
+    drawn = spent("cells")
+    left = None if time_limit is None else max(time_limit - drawn[0][1], 1e-3)
     solved = optimal(fences.fold(problem), gap, time_limit=left)
     table = fences.unfold(solved, problem)
-    stages, details = (("cells", spent), *table.stages), {**table.details, "cells": len(between)}
-    return table.with_facts(method="coarse", stages=stages, details=details)
+    details = {**table.details, "cells": len(between)}
+    return table.with_facts(method="coarse", stages=drawn + table.stages, details=details)
 
 
 def coarse_unsound(

@@ -12,7 +12,7 @@ from panda_mdp.base.text import Facts
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.certify import Budget, Standing, certify
 from panda_mdp.methods.closed_forms import softmax
-from panda_mdp.methods.optimal.lp import OneLp
+from panda_mdp.methods.optimal.lp import OneLp, Parts
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism
 
@@ -86,17 +86,17 @@ class RestrictedLp(OneLp):
         self.radius = float(np.quantile(distance, share)) if radius is None else radius
         self._near = distance <= self.radius
 
-    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+    def parts(self) -> Parts:
         cost, rows, lower, upper = super().parts()
         touched = self._near[self.graph.ends].any(axis=1).ravel()
         # Pairs of far entries hold by themselves.
         kept = np.concatenate([np.ones(self.problem.size, dtype=np.bool_), touched, touched])
         self._form = form = restricted_form(self._near, self._exponential)
         restricted = scipy.sparse.csr_array(rows[kept] @ form)
-        return np.asarray(form.T @ cost), restricted, lower[kept], upper[kept]
+        return form.T @ cost, restricted, lower[kept], upper[kept]
 
     def table(self, values: FloatArray) -> FloatArray:
-        return np.asarray(self._form @ np.maximum(values, 0.0)).reshape(self._near.shape)
+        return (self._form @ np.maximum(values, 0.0)).reshape(self._near.shape)
 
     def certified(self, candidate: FloatArray, standing: Standing) -> Mechanism:
         made = "exponential" if candidate is self._exponential else "LP"

@@ -72,7 +72,7 @@ def spread(problem: Problem) -> Problem:
     """The problem whose expected loss is the one over points that draw at random vertices."""
     mesh = mesh_of(problem)
     weight = mixing(mesh, problem)
-    prior = np.asarray(weight.sum(axis=1))
+    prior = weight.sum(axis=1)
     total = weight @ problem.loss
     loss = np.divide(total, prior[:, None], out=np.zeros_like(total), where=prior[:, None] > 0)
     return replace(problem, loss=loss, prior=prior / prior.sum())

@@ -138,7 +138,7 @@ class MeshRepair:
     def excess(self, matrix: FloatArray) -> FloatArray:
         """Rates over their limits, (T, m)."""
         rates = triangle_rates(matrix[self.mesh.triangles], self.mesh.spacing)
-        return np.asarray(rates / self.limits[:, None])
+        return rates / self.limits[:, None]
 
     def fits(self, matrix: FloatArray) -> bool:
         """Whether all rates are within their limits, with room for quantising, and all pairs."""

@@ -6,7 +6,6 @@ every record under some angle.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, stopwatch
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
@@ -149,7 +148,7 @@ def planar_laplace(problem: Problem) -> Mechanism:
     >>> planar_laplace(problem).matrix[:, 0].round(4).tolist()
     [0.7615, 0.5, 0.2385]
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     points = problem.domain.plane
     if points is None:
         raise MethodError(
@@ -172,7 +171,7 @@ def planar_laplace(problem: Problem) -> Mechanism:
         problem,
         mix(np.maximum(matrix, 0.0), share),
         method="planar Laplace",
-        stages=(("integrate over cells", time.perf_counter() - start),),
+        stages=spent("integrate over cells"),
         details={"stretch": stretch, "error": error, "floor_share": share},
     )
 

@@ -91,10 +91,10 @@ def at_displacement(
 
 
 def _places(problem: Problem) -> Haversine:
-    metric = problem.domain.metric
-    if problem.domain.plane is None or not isinstance(metric, Haversine):
+    places = problem.domain.metric.places
+    if problem.domain.plane is None or places is None:
         raise MethodError("cells are for places within a few degrees; give a domain of such places")
-    return metric
+    return places
 
 
 def _cells(problem: Problem, side_km: float, spread_km: float, name: str) -> NoGuarantee:

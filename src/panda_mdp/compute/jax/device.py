@@ -33,10 +33,6 @@ from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import (
     EARTH_RADIUS_KM,
-    Angular,
-    Euclidean,
-    Haversine,
-    Matrix,
     Metric,
     latitude_cosine,
 )
@@ -189,7 +185,7 @@ def any_process(decision: bool) -> bool:
 
     Processes that solve together must take the same turns; what depends on a clock may differ.
     """
-    return decision if jax.process_count() == 1 else bool(process_allgather(decision).any())
+    return bool(process_allgather(decision).any())
 
 
 def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> None:
@@ -214,8 +210,8 @@ def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> Non
 
 def distance_error(metric: Metric) -> float:
     """Relative error of the distances computed here: plain sums, library functions to 4 ulp."""
-    if isinstance(metric, Euclidean | Angular):
-        return (metric.vectors.shape[1] / 2 + 30) * 2.0**-53 + 4e-16
+    if metric.kind in ("euclidean", "angular"):
+        return (metric.embedding.shape[1] / 2 + 30) * 2.0**-53 + 4e-16
     return max(metric.relative_error, 4e-15)
 
 
@@ -255,23 +251,21 @@ class TileGrid:
 
 def measures(metric: Metric) -> bool:
     """Whether distances of this metric can be computed here."""
-    return isinstance(metric, Haversine | Angular | Euclidean | Matrix)
+    return metric.kind in LOOPS
 
 
-def laid_out(metric: Metric, records: IntArray) -> tuple[Distances, Any]:
+def laid_out(metric: Any, records: IntArray) -> tuple[Distances, Any]:
     """What computes distances between the rows of tiles, and what it reads, of (T, 64) records."""
-    if isinstance(metric, Haversine):
+    if not measures(metric):
+        raise MethodError(
+            f"backend 'jax' has no distances for {metric.kind!r} domains; use backend 'cpu'"
+        )
+    if metric.kind == "haversine":
         lat, lon = metric.lat[records], metric.lon[records]
         return _haversine, (lat, lon, latitude_cosine(lat))
-    if isinstance(metric, Angular):
-        return _angular, metric.vectors[records]
-    if isinstance(metric, Euclidean):
-        return _euclidean, metric.vectors[records]
-    if isinstance(metric, Matrix):
+    if metric.kind == "matrix":
         return _matrix, (np.asarray(metric.distances), records)
-    raise MethodError(
-        f"backend 'jax' has no distances for {metric.kind!r} domains; use backend 'cpu'"
-    )
+    return LOOPS[metric.kind], metric.vectors[records]
 
 
 def _haversine(tables: Any, a: Array, b: Array, kind: Any = jnp.float64) -> Array:
@@ -296,21 +290,30 @@ _rough_haversine = partial(_haversine, kind=jnp.float32)
 
 
 def _euclidean(vectors: Array, a: Array, b: Array) -> Array:
-    difference = vectors[a][:, :, None, :] - vectors[b][:, None, :, :]
-    return jnp.sqrt(jnp.sum(difference * difference, axis=-1))
+    return _lengths(vectors[a][:, :, None, :] - vectors[b][:, None, :, :])
+
+
+def _lengths(vectors: Array) -> Array:
+    return jnp.sqrt(jnp.sum(vectors * vectors, axis=-1))
 
 
 def _angular(vectors: Array, a: Array, b: Array) -> Array:
     first, second = vectors[a][:, :, None, :], vectors[b][:, None, :, :]
-    less, more = first - second, first + second
-    return 2 * jnp.arctan2(
-        jnp.sqrt(jnp.sum(less * less, axis=-1)), jnp.sqrt(jnp.sum(more * more, axis=-1))
-    )
+    return 2 * jnp.arctan2(_lengths(first - second), _lengths(first + second))
 
 
 def _matrix(tables: Any, a: Array, b: Array) -> Array:
     distances, records = tables
     return distances[records[a][:, :, None], records[b][:, None, :]]
+
+
+LOOPS = {
+    "haversine": _haversine,
+    "euclidean": _euclidean,
+    "angular": _angular,
+    "matrix": _matrix,
+}
+"""What computes distances, by kind of metric."""
 
 
 # Losses d(x, y)^power.

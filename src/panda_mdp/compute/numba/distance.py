@@ -4,7 +4,7 @@ the records then and, behind them, the outputs."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,14 +13,8 @@ from panda_mdp.compute.numba import njit
 from panda_mdp.space.metrics import (
     EARTH_RADIUS_KM,
     SUM_TERMS,
-    Euclidean,
-    Haversine,
-    Matrix,
-    Metric,
-    Vectors,
     latitude_cosine,
 )
-from panda_mdp.space.paths import PathMetric
 
 HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
 LOCAL_DEGREES = 8.0
@@ -38,19 +32,17 @@ class Coordinates(NamedTuple):
     order: IntArray
 
 
-def coordinates(metric: Metric, order: IntArray) -> Coordinates:
+def coordinates(metric: Any, order: IntArray) -> Coordinates:
     """The metric's numbers, laid out along `order`."""
-    if isinstance(metric, Haversine):
+    if metric.kind == "haversine":
         lat, lon = metric.lat[order], metric.lon[order]
         local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
         table = np.stack([lat, lon, latitude_cosine(lat)])
         return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
-    if isinstance(metric, Vectors):
-        kind = EUCLIDEAN if isinstance(metric, Euclidean) else ANGULAR
-        return Coordinates(kind, np.ascontiguousarray(metric.vectors[order]), order)
-    if isinstance(metric, Matrix | PathMetric):
+    if metric.kind in ("matrix", "graph"):
         return Coordinates(MATRIX, np.asarray(metric.distances), order)
-    raise NotImplementedError(f"no kernel for {type(metric).__name__}")
+    kind = EUCLIDEAN if metric.kind == "euclidean" else ANGULAR
+    return Coordinates(kind, np.ascontiguousarray(metric.vectors[order]), order)
 
 
 @njit(cache=True, inline="always")

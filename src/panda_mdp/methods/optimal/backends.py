@@ -60,13 +60,11 @@ class Engine(ABC):
         """What will take its time before the first iteration; empty where nothing does."""
         return ""
 
-    def agree(self, decision: bool) -> bool:
-        """A decision by the clock, made the same for all processes that solve together."""
-        return decision
-
-    def alone(self) -> bool:
-        """Whether no other process solves with this one."""
-        return True
+    @property
+    def agree(self) -> Callable[[bool], bool] | None:
+        """Makes a decision by the clock the same for all processes that solve together; None where
+        this one solves alone."""
+        return None
 
 
 class CpuEngine(Engine):
@@ -140,15 +138,13 @@ class JaxEngine(Engine):
 
         return "" if compiled_before() else "compiling once, about 20 s"
 
-    def agree(self, decision: bool) -> bool:
-        from panda_mdp.compute.jax.device import any_process
-
-        return any_process(decision)
-
-    def alone(self) -> bool:
+    @property
+    def agree(self) -> Callable[[bool], bool] | None:
         import jax
 
-        return bool(jax.process_count() == 1)
+        from panda_mdp.compute.jax.device import any_process
+
+        return any_process if jax.process_count() > 1 else None
 
 
 Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
 from panda_mdp.base.threads import in_parts
+from panda_mdp.compute.closure import closure_of
 from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
 from panda_mdp.methods.optimal.finish import Candidate, HostFinish
 from panda_mdp.methods.optimal.graph import Graph
@@ -96,7 +97,7 @@ class Float32Halpern(Halpern):
 
     def _table(self) -> npt.NDArray[Any]:
         """The current table on the nodes."""
-        return np.asarray(np.maximum(self._x, 0) * self._scale)
+        return np.maximum(self._x, 0) * self._scale
 
 
 class CpuSolver(GraphSolver, Float32Halpern):
@@ -255,7 +256,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
     @cached_property
     def finish(self) -> HostFinish:
         """What makes sparse tables of these, and says which nodes they lack."""
-        return HostFinish(self.problem, "numba")
+        return HostFinish(self.problem, closure_of(self.problem.domain))
 
     def grow(self, candidate: Candidate | None) -> None:
         """See the nodes outside that closing the current table, `candidate` if it was made, gives

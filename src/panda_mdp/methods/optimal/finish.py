@@ -10,7 +10,7 @@ import numpy as np
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import Backend
-from panda_mdp.compute.closure import NEAR_NATS, closure_of
+from panda_mdp.compute.closure import NEAR_NATS
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing
 from panda_mdp.privacy.quantise import quantise_floored
@@ -47,8 +47,12 @@ class SparseFinish:
     markup = 0.1
     """By which share of the gap at an estimate the whole repair costs more, at first."""
 
-    def __init__(self, problem: Problem, backend: Backend, closure: Any) -> None:
-        self.problem, self.backend, self.closure = problem, backend, closure
+    backend: Backend = "numba"
+    """What audits."""
+
+    def __init__(self, problem: Problem, closure: Any) -> None:
+        self.problem = problem
+        self.closure = closure
 
     def candidate(self, solver: Any) -> Candidate:
         """The solver's table over a floor, rows summing to 1."""
@@ -96,9 +100,6 @@ class SparseFinish:
 class HostFinish(SparseFinish):
     """Compiled; remembers what the last estimate gave every node."""
 
-    def __init__(self, problem: Problem, backend: Backend) -> None:
-        super().__init__(problem, backend, closure_of(problem.domain))
-
     def loss(self, table: Candidate) -> float:
         cut, z = table.closure.cut, table.z
         columns = cut.columns[cut.group]
@@ -109,7 +110,7 @@ class HostFinish(SparseFinish):
     def _nearly(self, table: Candidate) -> FloatArray:
         z, cut = super()._nearly(table), table.closure.cut
         self._mass = (z - cut.floors[cut.group]).sum(axis=1)
-        return np.asarray(z)
+        return z
 
     def raised(self, table: Candidate, sees: BoolArray) -> tuple[IntArray, IntArray]:
         """Tiles and records outside `sees` that the last estimate, of this table, gave mass."""

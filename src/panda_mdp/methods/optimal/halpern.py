@@ -245,7 +245,7 @@ def growths(problem: Problem, length: FloatArray) -> tuple[FloatArray, FloatArra
 def root_scale(z: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The scale D of a table: its root over a floor, of mean 1."""
     scale = np.sqrt(np.maximum(z, np.asarray(SMALLEST, dtype=z.dtype)))
-    return np.asarray(scale / scale.mean())
+    return scale / scale.mean()
 
 
 def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:

@@ -316,6 +316,7 @@ def bytes_needed(nodes: int, edges: int, outputs: int) -> int:
 class DeviceFinish(SparseFinish):
     """In blocks on one accelerator; the table stays there until it is quantised."""
 
+    backend = "jax"
     # An audit costs about as much as the closure here: one, of the integers, as a rule.
     audits_before = (False, True)
     # Certifying a whole city takes as long as a thousand iterations.
@@ -323,7 +324,7 @@ class DeviceFinish(SparseFinish):
 
     def __init__(self, problem: Problem, mesh: Mesh) -> None:
         one = make_mesh(mesh.local_devices[:1])
-        super().__init__(problem, "jax", closure_for(problem.domain, one))
+        super().__init__(problem, closure_for(problem.domain, one))
         self._losses = Losses(problem, Placement(one, problem.outputs_count))
 
     def loss(self, table: Candidate) -> float:

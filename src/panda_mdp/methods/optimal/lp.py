@@ -117,6 +117,8 @@ def table_rows(
 
 
 Pairs = Literal["graph", "all"]
+Parts = tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]
+"""Of an LP: costs, rows, and their lower and upper limits."""
 
 
 def solve_lp(
@@ -169,7 +171,7 @@ class OneLp(TableSolver):
     attempts: tuple[tuple[Any, ...], ...] = (("ipm", None),)
     """Algorithms, tolerances and whether HiGHS presolves, each where the ones before failed."""
     solver: type[Lp] = Lp
-    answer: Answer | None = None
+    answer = Answer()
 
     def begin(self, standing: Standing) -> None:
         problem = self.problem
@@ -180,7 +182,7 @@ class OneLp(TableSolver):
         self.exponent = problem.epsilon * self.graph.length
         self.scale = cost_scale(problem.weighted_loss)
 
-    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+    def parts(self) -> Parts:
         """Costs, divided by `scale`, rows, and their lower and upper limits."""
         problem = self.problem
         rows = table_rows(self.graph.ends, self.exponent, *problem.loss.shape)
@@ -205,15 +207,14 @@ class OneLp(TableSolver):
                 return
 
     def candidate(self) -> FloatArray | None:
-        if self.answer is None or self.answer.primal is None:
-            return None
-        return self.table(self.answer.primal)
+        values = self.answer.primal
+        return None if values is None else self.table(values)
 
     def facts(self) -> Facts:
-        objective = None if self.answer is None else self.answer.objective
+        objective = self.answer.objective
         return {
             "algorithm": self.attempts[0][0],
-            "highs_status": self.status or "not run",
+            "highs_status": self.answer.status,
             "highs_objective": None if objective is None else objective * self.scale,
         }
 
@@ -244,7 +245,7 @@ class HighsLp(OneLp):
         super().begin(standing)
 
     def bound(self) -> float | Proved:
-        if self.answer is None or self.answer.prices is None:
+        if self.answer.prices is None:
             return -np.inf
         problem = self.problem
         prices = self.answer.prices[problem.size :] * self.scale
@@ -283,7 +284,8 @@ class SmallLp(OneLp):
 
     def advance(self, target: int, standing: Standing) -> None:
         """One pass at the present U; the target is its own."""
-        self._before, self.answer = standing.value - standing.bound, None
+        self._before = standing.value - standing.bound
+        self.answer = Answer()
         self._passes += 1
         self.scale, self._excess, self._most = entry_bounds(
             self.problem, standing.value, self._free
@@ -293,7 +295,7 @@ class SmallLp(OneLp):
             without = Stopped.TIME_LIMIT if standing.late() else Stopped.PRECISION_REACHED
             self.ended = without if self.candidate() is None else None
 
-    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+    def parts(self) -> Parts:
         """The LP in w = z / b, rows divided by the mean of their two coefficients."""
         ends, exponent, most = self.graph.ends, self.exponent, self._most
         rows, lower, upper, self._factors = boxed_rows(ends, exponent, most)
@@ -307,7 +309,7 @@ class SmallLp(OneLp):
         return np.maximum(super().table(values), 0.0) * self._most
 
     def bound(self) -> float:
-        if self.answer is None or self.answer.prices is None:
+        if self.answer.prices is None:
             return -np.inf
         problem = self.problem
         prices = self.scale * self.answer.prices[problem.size :] * self._factors

@@ -68,9 +68,9 @@ class FirstOrder(TableSolver):
         """To begin with; None for the one of near pairs."""
         if self.known is not None:
             self.tuning = replace(self.tuning, first_check=self.tuning.step)
-        self.backend, self.audit = engine.name, engine.audit
+        self.backend, self.audit, self.agree = engine.name, engine.audit, engine.agree
         self.finish: Any = None
-        self.sparse = False
+        """What makes sparse tables, where there are many tiles."""
         self.iterates: Any = None
         """What iterates, from the first iteration on."""
         self._opening, self._risen = -math.inf, False
@@ -114,8 +114,7 @@ class FirstOrder(TableSolver):
                 self.iterates.take_over(self.known, self.known_epsilon)
             self.edges = graph.count
         many = problem.outputs_count >= self.engine.tiling.least_outputs
-        self.sparse = many and not self.iterates.tiling.one
-        if self.sparse:
+        if many and not self.iterates.tiling.one:
             self.finish = self.iterates.finish
             self.tuning = replace(
                 self.tuning, markup=self.finish.markup, certify_iterations=self.finish.iterations
@@ -149,14 +148,14 @@ class FirstOrder(TableSolver):
         return max(opening, key=lambda proof: proof.value)
 
     def candidate(self) -> Any:
-        if self.sparse:
+        if self.finish:
             return self.finish.candidate(self.iterates)
         return self.iterates.matrix() if self.closure.on_host else self.iterates.table()
 
     def estimate(self, candidate: Any) -> float:
         """The loss after one round of the repair."""
-        if self.sparse:
-            return float(self.finish.estimate(candidate))
+        if self.finish:
+            return self.finish.estimate(candidate)
         problem, floor = self.problem, self.floor(candidate)
         cost, prior = problem.weighted_loss, problem.prior
         return estimated_loss(self.closure, candidate, problem.epsilon, floor, cost, prior)
@@ -169,11 +168,10 @@ class FirstOrder(TableSolver):
         return floor_under(self.problem, used, loss, share, worth)
 
     def certified(self, candidate: Any, standing: Standing) -> Mechanism:
-        if not self.sparse:
+        if not self.finish:
             return super().certified(candidate, standing)
         with standing.stage("repair"):
-            mechanism: Mechanism = self.finish.certify(candidate, standing)
-        return mechanism
+            return self.finish.certify(candidate, standing)
 
     def extend(self, candidate: Any, standing: Standing) -> None:
         wanted = standing.missing(min(standing.guess, standing.value))
@@ -181,32 +179,24 @@ class FirstOrder(TableSolver):
             # Where the bound has come to rest the graph is what limits it.
             limited = standing.bound > 0 and standing.risen < 0.25 * wanted
             most = pairs_to_add(wanted / standing.bound) if limited else 2
-            if self.sparse:
-                closure, z = candidate.closure, candidate.z
-            else:
-                closure, z = self.closure, self.closure.start(candidate)
+            z = candidate.z if self.finish else self.closure.start(candidate)
+            closure = candidate.closure if self.finish else self.closure
             more = broken_pairs(closure, self.iterates.graph, z, self.problem.epsilon, most)
             if more.count:
                 self.iterates.extend(more)
-        self.iterates.grow(candidate if self.sparse else None)
+        self.iterates.grow(candidate if self.finish else None)
 
     def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
-        best, interrupted = standing.best, standing.stopped is Stopped.INTERRUPTED
-        if best is not None and not self.sparse and not interrupted:
-            yield remap(best)
+        dense, stopped = not self.finish, standing.stopped
+        if standing.best is not None and dense and stopped is not Stopped.INTERRUPTED:
+            yield remap(standing.best)
         if standing.value > self.problem.mean_loss.min():
             yield self.last_resort(standing)
-        if standing.stopped is Stopped.NEGLIGIBLE and self.iterates is not None and not self.sparse:
+        if stopped is Stopped.NEGLIGIBLE and self.iterates is not None and dense:
             # Next to an optimum of 0 a record's cheapest output is nearer than single precision.
             loss = self.problem.loss
             cheapest = np.arange(loss.shape[1]) == loss.argmin(axis=1)[:, None]
             yield self.certified(cheapest.astype(np.float64), standing)
-
-    def agree(self, decision: bool) -> bool:
-        return self.engine.agree(decision)
-
-    def alone(self) -> bool:
-        return self.engine.alone()
 
 
 def pairs_to_add(wanted: float) -> int:

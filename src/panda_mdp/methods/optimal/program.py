@@ -116,12 +116,12 @@ class Tiling:
     @cached_property
     def fold(self) -> IntArray:
         """For every place of a tile the first place of its output."""
-        return np.asarray((self.tiles[:, :, None] == self.tiles[:, None, :]).argmax(axis=2))
+        return (self.tiles[:, :, None] == self.tiles[:, None, :]).argmax(axis=2)
 
     @cached_property
     def again(self) -> BoolArray:
         """Which places of tiles hold an output that the tile has already."""
-        return np.asarray(self.fold != np.arange(self.tiles.shape[1]))
+        return self.fold != np.arange(self.tiles.shape[1])
 
     @property
     def columns(self) -> IntArray:
@@ -157,7 +157,7 @@ def least_outside(
         np.where(sees[:, some][tile_of].T, np.inf, problem.loss[some]).min(axis=1)
         for some in np.array_split(records, len(records) // RECORDS_AT_ONCE + 1)
     ]
-    return np.asarray(problem.prior[records] * np.concatenate(least))
+    return problem.prior[records] * np.concatenate(least)
 
 
 class Program:
@@ -188,8 +188,8 @@ class Program:
     def losses(self) -> FloatArray:
         """c_xy of every node, (nodes, width)."""
         if self.tiling.one:
-            return np.asarray(self.problem.loss[self.record])
-        return np.asarray(self.problem.loss[self.record[:, None], self.columns])
+            return self.problem.loss[self.record]
+        return self.problem.loss[self.record[:, None], self.columns]
 
     @property
     def costs(self) -> FloatArray:
@@ -202,14 +202,14 @@ class Program:
         if table is not None and tiling.one:
             return table[self.record]
         if table is not None:
-            return np.asarray(table[self.record[:, None], self.columns])
+            return table[self.record[:, None], self.columns]
         cost = self.losses
         least = np.full(self.problem.size, np.inf)
         np.minimum.at(least, self.record, cost.min(axis=1))
         cost -= least[self.record, None]
         start = np.exp(-np.minimum(cost * (tiling.steepness / 2), 700.0))
         start /= np.bincount(self.record, start.sum(axis=1))[self.record, None]
-        return np.asarray(start)
+        return start
 
     def node_graph(self, graph: Graph) -> Graph:
         """Every edge in every tile that sees both of its ends, sorted by its ends."""

@@ -119,7 +119,7 @@ class Combined(Forms):
         return [getattr(part, name)(w) for part, w in own]
 
     def _sum(self, tables: list[FloatArray]) -> FloatArray:
-        return np.asarray(sum(r * table for r, table in zip(self.rates, tables, strict=True)))
+        return sum(r * table for r, table in zip(self.rates, tables, strict=True))
 
     def forward(self, table: FloatArray) -> FloatArray:
         pairs = zip(self.rates, self.parts, strict=True)
@@ -138,7 +138,7 @@ class Combined(Forms):
         return np.concatenate(self._each("heaviest", values))
 
     def shares(self) -> FloatArray:
-        return np.asarray(np.max([part.shares() for part in self.parts], axis=0))
+        return np.max([part.shares() for part in self.parts], axis=0)
 
     def steepness(self, weight: FloatArray) -> FloatArray:
         # Steps of several parts add up: each has its share of them.

@@ -33,7 +33,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import check_time
-from panda_mdp.compute.highs import multipliers
+from panda_mdp.compute.highs import Answer, multipliers
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
@@ -43,6 +43,7 @@ from panda_mdp.methods.optimal.lp import (
     INFLATED,
     LARGEST_EXPONENT,
     OneLp,
+    Parts,
     boxed_rows,
     entry_bounds,
 )
@@ -195,7 +196,7 @@ class LimitSolver(TableSolver):
         if table is self.limit.inside.table:
             return table
         floor, epsilon = self.floor(table), self.problem.epsilon
-        return np.asarray(repair(self.closure, table, epsilon, self.tightening, floor).matrix)
+        return repair(self.closure, table, epsilon, self.tightening, floor).matrix
 
 
 class ExactLimit(LimitSolver, OneLp):
@@ -229,7 +230,7 @@ class ExactLimit(LimitSolver, OneLp):
 
     def advance(self, target: int, standing: Standing) -> None:
         for _ in range(GUESSED_AGAIN):
-            self.answer = None
+            self.answer = Answer()
             super().advance(target, standing)
             self._bound = max(self._bound, self._proved())
             table = super().candidate()
@@ -247,7 +248,7 @@ class ExactLimit(LimitSolver, OneLp):
     def bound(self) -> float:
         return self._bound
 
-    def parts(self) -> tuple[FloatArray, scipy.sparse.csr_array, FloatArray, FloatArray]:
+    def parts(self) -> Parts:
         limit, most, ceilings = self.limit, self._most, self._ceilings
         outputs = most.shape[1]
         private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
@@ -282,7 +283,7 @@ class ExactLimit(LimitSolver, OneLp):
     def _proved(self) -> float:
         """The module's head, with the prices of the LP."""
         problem, graph, limit, ceilings = self.problem, self.graph, self.limit, self._ceilings
-        if self.answer is None or self.answer.prices is None:
+        if self.answer.prices is None:
             return -math.inf
         size, outputs = problem.loss.shape
         counts = [ceiling.gain.guesses * outputs for ceiling in ceilings]
@@ -307,7 +308,7 @@ class ExactLimit(LimitSolver, OneLp):
 
     def table(self, values: FloatArray) -> FloatArray:
         shares = np.maximum(values[: self.problem.loss.size], 0.0)
-        return np.asarray(shares.reshape(self.problem.loss.shape) * self._most)
+        return shares.reshape(self.problem.loss.shape) * self._most
 
 
 class Descent(LimitSolver):
@@ -426,6 +427,6 @@ def mixture(table: FloatArray, safe: FloatArray, measure: Measure, most: float) 
         if not reached < most:
             break
         share *= (value - most) / (value - reached)
-        mixed = np.asarray((1 - share) * table + share * safe)
+        mixed = (1 - share) * table + share * safe
         reached = measure(mixed)
     return mixed

@@ -145,7 +145,7 @@ class Forms(ABC):
         """The nearest weights, (guesses, m), that are not negative and sum to 1 for each output."""
         from panda_mdp.compute.numba.pdhg import onto_simplex
 
-        return np.asarray(onto_simplex(weights))
+        return onto_simplex(weights)
 
     def heaviest(self, values: FloatArray) -> FloatArray:
         """Weights on the largest form of each output alone."""
@@ -180,10 +180,10 @@ class Gain(Forms):
         return int(self.coefficients.shape[0])
 
     def forward(self, table: FloatArray) -> FloatArray:
-        return np.asarray(self.coefficients @ table)
+        return self.coefficients @ table
 
     def adjoint(self, weights: FloatArray) -> FloatArray:
-        return np.asarray(self.coefficients.T @ weights)
+        return self.coefficients.T @ weights
 
     def below(self, weights: FloatArray) -> FloatArray:
         made = self.adjoint(on_simplex(weights))
@@ -194,7 +194,7 @@ class Gain(Forms):
 
     def steepness(self, weight: FloatArray) -> FloatArray:
         # Entries are of one sign, so no eigenvalue exceeds the largest row sum.
-        return np.asarray(self.forward(weight * self._column_sums()[:, None]).max(axis=0))
+        return self.forward(weight * self._column_sums()[:, None]).max(axis=0)
 
     def _column_sums(self) -> FloatArray:
         return np.asarray(self.coefficients.sum(axis=0), dtype=np.float64).ravel()
@@ -213,7 +213,7 @@ def on_simplex(weights: FloatArray) -> FloatArray:
 
 def relative(sums: FloatArray) -> FloatArray:
     """Shares of the largest sum."""
-    return np.asarray(np.maximum(sums / (sums.max() or 1.0), FAINTEST))
+    return np.maximum(sums / (sums.max() or 1.0), FAINTEST)
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class Guesses(Forms):
 
     def adjoint(self, weights: FloatArray) -> FloatArray:
         rows = np.ascontiguousarray(weights.T, dtype=np.float32)[:, None, :]
-        return np.asarray((rows @ self.coefficients)[:, 0, :].T)
+        return (rows @ self.coefficients)[:, 0, :].T
 
     def below(self, weights: FloatArray) -> FloatArray:
         pairs = zip(on_simplex(weights).T, self.coefficients, strict=True)
