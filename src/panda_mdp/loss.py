@@ -24,7 +24,8 @@ BLOCK_ENTRIES = 1 << 22
 FEW_PAIRS = 1 << 10
 """Losses that NumPy computes sooner than a compiled loop begins."""
 LARGEST = np.log(np.finfo(np.float64).max) - 1
-STEEPEST, LARGEST_POWER = 16, 250
+STEEPEST = 16
+LARGEST_POWER = 250
 """Losses of a file that follow from distances: their highest power, and 10 to what a coordinate or
 distance may be to it, rounded up."""
 MOST_STORED = 1 << 26
@@ -116,7 +117,8 @@ class DistanceLoss(RebuiltOnCopy):
     def __getitem__(self, key: Any) -> FloatArray:
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         if isinstance(columns, slice):
-            some, output_records = np.arange(self.shape[0])[rows], self.outputs[columns]
+            some = np.arange(self.shape[0])[rows]
+            output_records = self.outputs[columns]
             count = some.size * len(output_records)
             if count > MOST_STORED:
                 raise ProblemError(
@@ -208,7 +210,8 @@ class UnknownLoss:
     dtype = np.dtype(np.float64)
 
     def __init__(self, shape: tuple[int, int], digest: str) -> None:
-        self.shape, self.digest = shape, digest
+        self.shape = shape
+        self.digest = digest
 
     def __repr__(self) -> str:
         return f"UnknownLoss({self.shape[0]} x {self.shape[1]})"
@@ -238,8 +241,7 @@ def seen_by_groups(
 
         width = int(np.diff(starts).max())
         tiles = [np.resize(order[a:b], width) for a, b in itertools.pairwise(starts)]
-        listed = loss.outputs[np.stack(tiles)]
-        return device.seen_by_groups(loss.domain, listed, loss.power, margin)
+        return device.seen_by_groups(loss.domain, loss.outputs[np.stack(tiles)], loss.power, margin)
     sees = np.empty((len(starts) - 1, len(loss)), dtype=np.bool_)
     outside = np.empty(len(loss))
     for rows, block in blocks(loss):

@@ -112,8 +112,7 @@ class Prior(RebuiltOnCopy):
 
 def _whole_counts(values: npt.ArrayLike, size: int) -> IntArray:
     counts = np.asarray(values)
-    whole = np.issubdtype(counts.dtype, np.integer)
-    if counts.shape != (size,) or not whole or (counts < 0).any():
+    if counts.shape != (size,) or not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
         raise InvalidInputError(
             f"bounded counts must be {size} whole, non-negative numbers, one per record"
         )

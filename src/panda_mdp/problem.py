@@ -221,9 +221,12 @@ class Problem(RebuiltOnCopy):
     def __post_init__(self) -> None:
         if not isinstance(self.domain, Domain):
             raise ProblemError(f"domain is a {type(self.domain).__name__}; give a panda_mdp.Domain")
-        size, own_unit, mesh = self.domain.size, self.domain.unit, self.domain.mesh
+        size = self.domain.size
+        own_unit = self.domain.unit
+        mesh = self.domain.mesh
         reports = _check_outputs(self.outputs, self.reports, self.domain)
-        prior, source = self.prior, "uniform" if self.prior is None else "given"
+        prior = self.prior
+        source = "uniform" if self.prior is None else "given"
         if prior is None and mesh is not None:
             # Over an area people are where it was drawn, not on the mesh's rim nor in holes.
             prior = mesh.inside / mesh.inside.sum()
@@ -274,7 +277,8 @@ class Problem(RebuiltOnCopy):
         nats = self.epsilon * float(np.median(distance.min(axis=1)))
         if nats <= OPEN_NATS:
             return ""
-        nearest, unit = nats / self.epsilon, domain.unit
+        nearest = nats / self.epsilon
+        unit = domain.unit
         return (
             f"epsilon {self.epsilon:g} {per(unit)} hides nothing here: records are typically "
             f"{nearest:.3g} {unit} from the nearest other, and may be told from it with odds of "
@@ -333,7 +337,8 @@ def describe_problem(
     """What files say of a problem, and of the mesh of a table for every point, with arrays by name:
     losses that are distances follow from them, others go with it where they are `given` and leave
     their digest where not."""
-    domain, reports = problem.domain, problem.reports
+    domain = problem.domain
+    reports = problem.reports
     sections: Sections = dict(domain.metric.arrays())
     if domain.nodes is not None:
         sections["nodes"] = domain.nodes
@@ -343,7 +348,8 @@ def describe_problem(
         sections |= {"output_lat": reports.lat, "output_lon": reports.lon}
     if not (problem.prior == 1 / domain.size).all():
         sections["prior"] = problem.prior
-    power, left_out = distance_power(problem), None
+    power = distance_power(problem)
+    left_out = None
     if isinstance(problem.loss, UnknownLoss):
         left_out = problem.loss.digest
     elif power is None and given:
@@ -377,7 +383,8 @@ def describe_mesh(mesh: Mesh | None) -> Described:
 
 def distance_power(problem: Problem) -> float | None:
     """The power of the distance that every loss is, to the last bit; None where it is another."""
-    loss, reports = problem.loss, problem.reports
+    loss = problem.loss
+    reports = problem.reports
     if isinstance(loss, DistanceLoss):
         same = loss.domain.metric.fingerprint == problem.domain.metric.fingerprint
         same = same and np.array_equal(loss.outputs, reports.codes)
@@ -407,7 +414,8 @@ def _check_outputs(
     outputs: npt.ArrayLike | Outputs, reports: Outputs | None, domain: Domain
 ) -> Outputs:
     if isinstance(outputs, Outputs):
-        reports, outputs = outputs, outputs.codes
+        reports = outputs
+        outputs = outputs.codes
     if reports is None or reports.records is not None:
         return Outputs.of(outputs, domain)
     if not np.array_equal(reports.codes, np.asarray(outputs)):

@@ -95,11 +95,15 @@ class Rows(RebuiltOnCopy):
 @cache
 def power_tables() -> tuple[IntArray, ...]:
     """floor(2^31 2^(-k / 2^s)) for s = 14, 27, 40, by products of 120 bits."""
-    tables, root, halvings = [], 1 << 119, 0
+    tables = []
+    root = 1 << 119
+    halvings = 0
     for bits, digits in zip(TABLE_BITS, np.cumsum(TABLE_BITS).tolist(), strict=True):
         while halvings < digits:
-            root, halvings = math.isqrt(root << 120), halvings + 1
-        values, power = [], 1 << 120
+            root = math.isqrt(root << 120)
+            halvings = halvings + 1
+        values = []
+        power = 1 << 120
         for _ in range(1 << bits):
             values.append(power >> (120 - WEIGHT_BITS))
             power = power * root >> 120
@@ -162,7 +166,9 @@ class FactoredRows(Rows):
             if given.dtype.kind not in "iu":
                 raise PrivacyError(f"{name} are {given.dtype}; factored rows are whole numbers")
             object.__setattr__(self, name, frozen(given.astype(np.int64, copy=False)))
-        points, centres, peaks = self.points, self.centres, self.peaks
+        points = self.points
+        centres = self.centres
+        peaks = self.peaks
         rules = {
             "a peak for each output, and two points or more": points.ndim == 2
             and len(points) > 1
@@ -216,8 +222,7 @@ class FactoredRows(Rows):
 
     def block(self, records: IntArray) -> IntArray:
         rows = self.numbers(self.squares(records))
-        top = rows.argmax(axis=1)
-        rows[np.arange(len(rows)), top] += (1 << ROW_BITS) - rows.sum(axis=1)
+        rows[np.arange(len(rows)), rows.argmax(axis=1)] += (1 << ROW_BITS) - rows.sum(axis=1)
         return rows
 
     @cached_property
@@ -229,7 +234,8 @@ class FactoredRows(Rows):
             records = np.arange(begin, min(begin + step, len(self)))
             squares = self.squares(records)
             rows = self.numbers(squares)
-            rest, largest = (1 << ROW_BITS) - rows.sum(axis=1), rows.max(axis=1)
+            rest = (1 << ROW_BITS) - rows.sum(axis=1)
+            largest = rows.max(axis=1)
             # Sums of whole numbers went round nowhere where the nearly exact sum is in range.
             fits = rows.sum(axis=1, dtype=np.float64) < 1.5 * (1 << ROW_BITS)
             good = fits & (rest >= 0) & (largest > 0)

@@ -41,7 +41,8 @@ class FlooredRows(Rows):
         for name, kind in (("floor", np.int64), ("starts", np.int64), ("columns", np.int32)):
             set_(self, name, frozen(np.asarray(getattr(self, name)).astype(kind, copy=False)))
         set_(self, "values", frozen(self.values))
-        starts, columns = self.starts, self.columns
+        starts = self.starts
+        columns = self.columns
         whole = (
             self.values.dtype == np.int64
             and all(a.ndim == 1 for a in (self.floor, starts, columns, self.values))
@@ -127,7 +128,8 @@ class FlooredRows(Rows):
     def sums(self) -> tuple[IntArray, npt.NDArray[np.float64]]:
         """Of every row: exactly modulo 2^64, and nearly in float64."""
         count, _ = self.shape
-        exact, nearly = np.empty(count, dtype=np.int64), np.empty(count)
+        exact = np.empty(count, dtype=np.int64)
+        nearly = np.empty(count)
 
         def work(part: slice) -> None:
             starts = self.starts[part.start : part.stop + 1]
@@ -146,8 +148,7 @@ class FlooredRows(Rows):
 def _ascending(columns: Int32Array, starts: IntArray) -> bool:
     """Whether the columns of every row are."""
     # They may fall where a row begins, and nowhere else.
-    falls = 1 + np.flatnonzero(columns[1:] <= columns[:-1])
-    return bool(np.isin(falls, starts).all())
+    return bool(np.isin(1 + np.flatnonzero(columns[1:] <= columns[:-1]), starts).all())
 
 
 Weights: TypeAlias = IntArray | FlooredRows | FactoredRows

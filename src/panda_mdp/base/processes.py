@@ -98,7 +98,8 @@ class Worker(Generic[Request, Answer]):
         with uninterrupted():
             process.start()
         theirs.close()
-        self._process, self._pipe = process, ours
+        self._process = process
+        self._pipe = ours
         return ours
 
 

@@ -46,7 +46,8 @@ NEAR = 8
 NEAR_NATS = 8.0
 """Pairs within this many nats do nearly all that the closure does: a farther record lends a row
 less than exp(-8) of an entry. Where an estimate will do only they are closed."""
-AGREED, AROUND = 1e-4, 6
+AGREED = 1e-4
+AROUND = 6
 """The share of epsilon at which sums of near records agree well enough, and how many times the
 nearest records of those that do not agree are closed with them."""
 WIDER = 1.05
@@ -106,7 +107,8 @@ class Closure:
         """The same for tables on the nodes of a cut."""
         self.near  # noqa: B018 - computed once for all cuts
         other = copy(self)
-        other.cut, other._listed = cut, None
+        other.cut = cut
+        other._listed = None
         return other
 
     def _cut_for(self, z: FloatArray) -> Cut:
@@ -162,7 +164,8 @@ class Closure:
         cut = _cut_of(self.domain, columns, reached, floor)
         out = np.ascontiguousarray(cut.floors[cut.group])
         # Nodes of both follow each other by group and position; the table has more than are needed.
-        known, again = reached[sees], sees[reached]
+        known = reached[sees]
+        again = sees[reached]
         out[again] = np.maximum(out[again], z[known])
         out[~cut.exists[cut.group]] = 1.0
         from panda_mdp.compute.numba.closure import scale
@@ -176,7 +179,8 @@ class Closure:
         from panda_mdp.compute.numba.closure import cover
         from panda_mdp.compute.numba.distance import coordinates
 
-        inside, tiles = np.zeros((len(cut.columns), self.domain.size), np.bool_), self.tiles
+        inside = np.zeros((len(cut.columns), self.domain.size), np.bool_)
+        tiles = self.tiles
         nodes = (lifts, cut.groups, cut.position, cut.tile, epsilon)
         places = coordinates(self.domain.metric, tiles.order)
         in_parts(cover, len(inside), *nodes, places, tiles.starts, tiles.between, inside)
@@ -225,7 +229,8 @@ class Closure:
             return self._close_small(z, epsilon, active, nats)
         from panda_mdp.compute.numba.closure import close
 
-        cut, span = self._cut_for(z), nats
+        cut = self._cut_for(z)
+        span = nats
         rows = np.ones(len(z), dtype=np.bool_) if active is None else active[cut.position]
         high = np.maximum.reduceat(z, cut.starts[:-1], axis=0)
         if np.isinf(nats):
@@ -372,10 +377,12 @@ class Closure:
         position."""
         from panda_mdp.compute.numba.closure import miss
 
-        cut, size = self._cut_for(z), self.domain.size
+        cut = self._cut_for(z)
+        size = self.domain.size
         each, least = gains
         named = most if cut.dense else PER_NODE
-        partner, gain = np.full((len(z), named), -1), np.zeros((len(z), named))
+        partner = np.full((len(z), named), -1)
+        gain = np.zeros((len(z), named))
         high, low = (f.reduceat(z, cut.starts[:-1], axis=0) for f in (np.maximum, np.minimum))
         pairs = (cut.starts, cut.places, self._near_parts(cut, nats / epsilon))
         shared = (z.astype(np.float32), epsilon, nats, high, 1 / low, *pairs, each, partner, gain)
@@ -450,7 +457,8 @@ class LinkClosure(Closure):
         return np.ones_like(chosen)
 
     def _excesses(self, sums: FloatArray) -> FloatArray:
-        links, logs = self._whole, np.log(sums)
+        links = self._whole
+        logs = np.log(sums)
         rate = np.abs(logs[links.firsts] - logs[links.others]) / links.lengths
         return np.maximum.reduceat(rate, links.starts[:-1])
 
@@ -477,7 +485,8 @@ def raise_along(
     if not has_numba():
         raised = np.ones(len(z), np.bool_) if active is None else active
         inside = (lent > 0) & raised[links.firsts]
-        other, factor = links.others[inside], lent[inside, None]
+        other = links.others[inside]
+        factor = lent[inside, None]
         node, begin = np.unique(links.firsts[inside], return_index=True)
         changed = len(node) > 0
         while changed:

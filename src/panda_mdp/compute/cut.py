@@ -154,7 +154,8 @@ class Cut:
 
     def _paired(self, first: IntArray, second: IntArray, between: FloatArray) -> Pairs:
         def of_group(parts: IntArray) -> Pairs:
-            a, b = parts[first], parts[second]
+            a = parts[first]
+            b = parts[second]
             both = np.flatnonzero((a >= 0) & (b >= 0))
             return a[both], b[both], between[both]
 
@@ -175,8 +176,7 @@ class Cut:
         keys = self.group * self.domain.size + self.position
         wanted = self.group[node] * self.domain.size + place
         found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        other = np.where(keys[found] == wanted, found, -1)
-        return Links(starts, other, known.data[at], place)
+        return Links(starts, np.where(keys[found] == wanted, found, -1), known.data[at], place)
 
     @cached_property
     def places(self) -> Coordinates:

@@ -101,7 +101,8 @@ class Lp:
     def add_rows(self, rows: scipy.sparse.csr_array, lower: FloatArray, upper: FloatArray) -> None:
         """Further rows, after those that there are."""
         _refuse_large(rows.nnz)
-        starts, indices = rows.indptr[:-1].astype(np.int32), rows.indices.astype(np.int32)
+        starts = rows.indptr[:-1].astype(np.int32)
+        indices = rows.indices.astype(np.int32)
         added = self._highs.addRows(
             rows.shape[0], lower, upper, rows.nnz, starts, indices, rows.data
         )
@@ -140,8 +141,10 @@ class Lp:
 
     def answer(self) -> Answer:
         """What the last solve ended with."""
-        highs, kinds = self._highs, self._highspy.HighsModelStatus
-        status, info = highs.getModelStatus(), highs.getInfo()
+        highs = self._highs
+        kinds = self._highspy.HighsModelStatus
+        status = highs.getModelStatus()
+        info = highs.getInfo()
         solution = highs.getSolution()
         counts = (getattr(info, f"{kind}_iteration_count") for kind in ALGORITHMS)
         _, has_ray, ray = highs.getDualRay() if status == kinds.kInfeasible else (None, False, ())

@@ -51,7 +51,8 @@ def host_rate(
     """
     if (weights == weights[0]).all():
         return 0.0, 0, 1
-    order, links = domain.tiles.order, domain.metric.generating_pairs
+    order = domain.tiles.order
+    links = domain.metric.generating_pairs
     if compiled is None:
         compiled = domain.tiles.count > SMALL_TILES and has_numba()
     if not compiled and links is None:
@@ -68,8 +69,7 @@ def plain_rate(domain: Domain, logs: FloatArray, weights: IntArray) -> Worst:
     for some in np.split(every, every[TILE::TILE]):
         apart = domain.metric.block(some, every) * shrinking(domain)
         gaps = scipy.spatial.distance.cdist(logs[some], logs, "chebyshev") + LOG_ERROR
-        differ = alike[some][:, None] != alike
-        rates = np.divide(gaps, apart, out=np.zeros_like(gaps), where=differ)
+        rates = np.divide(gaps, apart, out=np.zeros_like(gaps), where=alike[some][:, None] != alike)
         i, j = divmod(int(rates.argmax()), domain.size)
         best = max(best, (float(rates[i, j]), int(some[i]), j), key=lambda worst: worst[0])
     return best
@@ -115,7 +115,8 @@ def cuts(
     (size, outputs), column, value = rows.shape, rows.columns, rows.values
     position = np.argsort(domain.tiles.order)[rows.records]
     # Alike by where on the map their largest weight lies.
-    largest, peak = np.full(outputs, -1), np.full(outputs, size)
+    largest = np.full(outputs, -1)
+    peak = np.full(outputs, size)
     np.maximum.at(largest, column, value)
     highest = value == largest[column]
     np.minimum.at(peak, column[highest], position[highest])
@@ -152,7 +153,8 @@ def uneven_column(rows: FlooredRows) -> tuple[int, int, int] | None:
     if not len(mixed):
         return None
     y = int(mixed[0])
-    weights, here = np.full(size, rows.floor[y]), rows.columns == y
+    weights = np.full(size, rows.floor[y])
+    here = rows.columns == y
     weights[rows.records[here]] = rows.values[here]
     return int(weights.argmax()), int(weights.argmin()), y
 
@@ -189,7 +191,8 @@ def largest_rate(
 
     high = np.maximum.reduceat(logs, cut.starts[:-1], axis=0)
     low = np.minimum.reduceat(logs, cut.starts[:-1], axis=0)
-    tiles, shrink = cut.domain.tiles, shrinking(cut.domain)
+    tiles = cut.domain.tiles
+    shrink = shrinking(cut.domain)
     rows = Rows(logs, weights, high, low, shrink)
 
     def worst(loop: Any, count: int, shared: tuple[Any, ...], places: IntArray) -> Worst:
@@ -209,8 +212,7 @@ def largest_rate(
     best = scanned((parts, parts, np.zeros(len(parts))))
     # No log ratio is larger than the span of any output's logarithms.
     spans = np.maximum.reduceat(high, cut.leading) - np.minimum.reduceat(low, cut.leading)
-    open_span = float(spans.max()) + LOG_ERROR
-    radius = open_span / (best[0] * shrink) if best[0] > 0 else np.inf
+    radius = (float(spans.max()) + LOG_ERROR) / (best[0] * shrink) if best[0] > 0 else np.inf
     for pairs in cut.later_pairs(radius):
         best = scanned(pairs)
     if lifts is None:
@@ -234,13 +236,15 @@ def _along_links(
     If every log ratio of such a pair is at most rate times its length, then so is that of any two
     records: add up along a shortest path. So the largest rate over these pairs is that of all.
     """
-    first, shrink = links.firsts, shrinking(cut.domain)
+    first = links.firsts
+    shrink = shrinking(cut.domain)
     rates = np.zeros(len(first))
     inside = np.flatnonzero(links.others > first)
 
     def work(part: slice) -> None:
         some = inside[part]
-        i, j = first[some], links.others[some]
+        i = first[some]
+        j = links.others[some]
         gap = np.abs(logs[i] - logs[j]).max(axis=1) + LOG_ERROR
         differ = (weights[i] != weights[j]).any(axis=1)
         rates[some] = np.where(differ, gap / (links.lengths[some] * shrink), 0.0)

@@ -64,8 +64,11 @@ class Split:
     by `scale` for the solver."""
 
     def __init__(self, problem: Problem, graph: Graph, label: IntArray) -> None:
-        self.problem, self.graph, self.label = problem, graph, label
-        self.exponent, outputs = problem.epsilon * graph.length, problem.outputs_count
+        self.problem = problem
+        self.graph = graph
+        self.label = label
+        self.exponent = problem.epsilon * graph.length
+        outputs = problem.outputs_count
         self.rows, self.lower, self.upper = table_rows(
             graph.ends, self.exponent, *problem.loss.shape
         )
@@ -117,8 +120,7 @@ class Split:
         for cut, share in zip(self.cuts, shares / self._sizes, strict=True):
             total[cut.prices.indices] += max(share, 0.0) * cut.prices.data
         problem = self.problem
-        edges = total[problem.size :]
-        return self.scale * multipliers(edges, self.exponent, problem.outputs_count)
+        return self.scale * multipliers(total[problem.size :], self.exponent, problem.outputs_count)
 
     def grown(self, more: Graph) -> Split:
         """The same clusters with further pairs, which may make internal records a border's; cuts
@@ -156,12 +158,15 @@ class Cluster:
     """The LP over one cluster's internal records, solved again for every border."""
 
     def __init__(self, split: Split, label: int, columns: IntArray) -> None:
-        self.split, self.label, self.columns = split, label, columns
+        self.split = split
+        self.label = label
+        self.columns = columns
         self.cost = split.cost[columns]
         self.rows = np.unique(split.rows.tocsc()[:, columns].indices)
         part = split.rows[self.rows].tocsc()
         self._given = scipy.sparse.csr_array(part[:, split.border])
-        self._lower, self._upper = split.lower[self.rows], split.upper[self.rows]
+        self._lower = split.lower[self.rows]
+        self._upper = split.upper[self.rows]
         inner = scipy.sparse.csr_array(part[:, columns])
         # Presolve would throw the basis away.
         self._lp = Lp(self.cost, inner, self._lower, self._upper, presolve=False)
@@ -252,7 +257,8 @@ class Decomposed(TableSolver):
     tuning = Tuning(certify_iterations=0, markup=0.0, patience=1 << 30)
 
     def __init__(self, problem: Problem, clusters: int) -> None:
-        self.problem, self.count = problem, clusters
+        self.problem = problem
+        self.count = clusters
 
     def begin(self, standing: Standing) -> None:
         problem = self.problem
@@ -267,8 +273,10 @@ class Decomposed(TableSolver):
 
     def _restart(self, split: Split, standing: Standing) -> None:
         """From the best private table, which is feasible for every graph."""
-        self.split, self.edges = split, split.graph.count
-        self.centre, self.point_value = standing.certified.matrix.ravel(), np.inf
+        self.split = split
+        self.edges = split.graph.count
+        self.centre = standing.certified.matrix.ravel()
+        self.point_value = np.inf
         # Where nothing is inside the master's point is the answer.
         self.step = LARGEST_STEP if split.clusters else 1.0
         self._ask(self.centre, standing)
@@ -278,7 +286,9 @@ class Decomposed(TableSolver):
         self.iterations += 1
         with standing.stage("master"):
             answer = self.split.master.solve(standing.left())
-        lowest, prices, self.status = answer.objective, answer.prices, answer.status
+        lowest = answer.objective
+        prices = answer.prices
+        self.status = answer.status
         if not answer.optimal or lowest is None or answer.primal is None or prices is None:
             self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.FAILED
             return
@@ -343,7 +353,8 @@ class Decomposed(TableSolver):
             point[cluster.columns] = np.maximum(entries, 0.0)
         value = float(self.split.cost @ point)
         if value < self.point_value:
-            self.point_value, self.centre = value, point
+            self.point_value = value
+            self.centre = point
         return True
 
     def facts(self) -> Facts:

@@ -68,7 +68,8 @@ def print_progress(step: Progress) -> None:
     sys.stderr.flush()
 
 
-GRACE, GRACE_SECONDS = 0.05, 2.5
+GRACE = 0.05
+GRACE_SECONDS = 2.5
 """Of a time limit, and in seconds: by how much certifying may go beyond it."""
 
 
@@ -91,8 +92,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_number(self.gap, "gap", "a positive number such as 0.01 for one per cent")
-        rule = "positive, in seconds, or None"
-        check_number(self.time_limit, "time_limit", rule, most=math.inf)
+        check_number(self.time_limit, "time_limit", "positive, in seconds, or None", most=math.inf)
         check_number(self.iterations, "iterations", "a whole number from 1", least=1, whole=True)
 
 
@@ -299,14 +299,18 @@ class Standing:
         return self
 
     def _loop(self) -> Stopped:
-        solver, gap = self.solver, self.budget.gap or 0.0
+        solver = self.solver
+        gap = self.budget.gap or 0.0
         solver.begin(self)
         tuning = solver.tuning
-        self._markup, self._certified_iterations = tuning.markup, tuning.certify_iterations / 2
-        target, idle = tuning.first_check, 0
+        self._markup = tuning.markup
+        self._certified_iterations = tuning.certify_iterations / 2
+        target = tuning.first_check
+        idle = 0
         seen: list[tuple[int, float]] = []
         while self.missing(self.value) > 0:
-            value_before, bound_before = self.value, self.bound
+            value_before = self.value
+            bound_before = self.bound
             with self.stage("solve"):
                 solver.advance(target, self)
             with self.stage("bound"):
@@ -370,7 +374,8 @@ class Standing:
             value = self.offer(self.solver.certified(candidate, self))
         except PrivacyError as error:
             # Records too near for the integers, perhaps: what is at hand stays.
-            self._refused, value = error, math.inf
+            self._refused = error
+            value = math.inf
         self._pending = None
         if math.isinf(value):
             return value
@@ -385,7 +390,8 @@ class Standing:
         """Keep a mechanism if it is the best so far; its value."""
         value = self.solver.value(mechanism)
         if self.best is None or value < self.value:
-            self.best, self.value = mechanism, value
+            self.best = mechanism
+            self.value = value
         return value
 
     def offer_start(self, make: Callable[[], Mechanism]) -> None:
@@ -400,7 +406,8 @@ class Standing:
         """Keep a bound if it is the best so far."""
         value, proof = (bound.value, bound) if isinstance(bound, Proved) else (bound, None)
         if value > self.bound:
-            self.bound, self.proof = value, proof
+            self.bound = value
+            self.proof = proof
 
     def missing(self, value: float) -> float:
         """How far a value lies beyond what the gap allows, or beyond what is negligible."""
@@ -443,7 +450,8 @@ class Standing:
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Adds the time spent inside to a stage of the run, and to that alone."""
-        start, inner = self.budget.clock(), sum(self.seconds.values())
+        start = self.budget.clock()
+        inner = sum(self.seconds.values())
         try:
             yield
         finally:
@@ -467,7 +475,8 @@ class Standing:
 
     def mechanism(self) -> Mechanism:
         """The best table with what is known about it."""
-        best, solver = self.certified, self.solver
+        best = self.certified
+        solver = self.solver
         bound: Bound | None = None
         if math.isfinite(self.bound):
             stated = Stated(self.bound, f"{solver.method} on {solver.backend}")

@@ -75,11 +75,10 @@ class Fences(RebuiltOnCopy):
                 f"there are {count:,} zones and records outside; fences take 2 to {LARGEST:,} of "
                 "them: draw larger zones, or more than one"
             )
-        ways = shortest_ways(self.domain, group)
         vars(self).update(
             zones=frozen(zones.astype(np.int64)),
             group=frozen(group.astype(np.int64)),
-            quotient=Domain.from_matrix(ways, unit=self.domain.unit),
+            quotient=Domain.from_matrix(shortest_ways(self.domain, group), unit=self.domain.unit),
         )
 
     @classmethod
@@ -89,8 +88,7 @@ class Fences(RebuiltOnCopy):
         if not fewest >= 1:
             raise DomainError(f"fewest is {fewest!r}; a zone holds at least 1 record")
         cell = square_cells(domain, side)
-        many = np.bincount(cell)[cell] >= fewest
-        return cls(domain, np.where(many, cell, -1))
+        return cls(domain, np.where(np.bincount(cell)[cell] >= fewest, cell, -1))
 
     def __repr__(self) -> str:
         fenced = int((self.zones >= 0).sum())
@@ -102,7 +100,9 @@ class Fences(RebuiltOnCopy):
             raise DomainError(
                 "the problem has another domain than the fences; draw fences on its own domain"
             )
-        group, count, prior = self.group, self.quotient.size, problem.prior
+        group = self.group
+        count = self.quotient.size
+        prior = problem.prior
         weight = np.bincount(group, prior)
         # Where nobody is expected every record of the zone counts alike.
         nobody = weight == 0
@@ -129,7 +129,8 @@ class Fences(RebuiltOnCopy):
         loss of tables with these fences; tables without them may have less, so it is no
         `lower_bound`.
         """
-        folded, given = self.fold(problem), mechanism.problem
+        folded = self.fold(problem)
+        given = mechanism.problem
         if not (
             given.domain.fingerprint == folded.domain.fingerprint
             and given.epsilon == folded.epsilon
@@ -199,8 +200,7 @@ def coarse(
     fences = Fences(problem.domain, cell)
     drawn = spent("cells")
     left = None if time_limit is None else max(time_limit - drawn[0][1], 1e-3)
-    solved = optimal(fences.fold(problem), gap, time_limit=left)
-    table = fences.unfold(solved, problem)
+    table = fences.unfold(optimal(fences.fold(problem), gap, time_limit=left), problem)
     details = {**table.details, "cells": len(between)}
     return table.with_facts(method="coarse", stages=drawn + table.stages, details=details)
 
@@ -233,7 +233,8 @@ def grid_cells(domain: Domain, side: int) -> tuple[IntArray, FloatArray]:
     plane = domain.plane
     if plane is None:
         return clusters(domain, int(side) ** 2)
-    low, extent = plane.min(axis=0), np.ptp(plane, axis=0)
+    low = plane.min(axis=0)
+    extent = np.ptp(plane, axis=0)
     step = np.where(extent > 0, extent, 1.0) / side
     index = np.minimum(((plane - low) / step).astype(np.int64), side - 1)
     used, cell = np.unique(index, axis=0, return_inverse=True)
@@ -247,7 +248,8 @@ def clusters(domain: Domain, count: int) -> tuple[IntArray, FloatArray]:
 
     Centres are a farthest-first traversal from the first record on; everybody joins the nearest.
     """
-    centres, distance = [0], domain.distances(None, [0])
+    centres = [0]
+    distance = domain.distances(None, [0])
     while len(centres) < count and distance.min(axis=1).max() > 0:
         centres.append(int(distance.min(axis=1).argmax()))
         distance = np.append(distance, domain.distances(None, centres[-1:]), axis=1)

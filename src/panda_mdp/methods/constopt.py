@@ -16,7 +16,8 @@ from panda_mdp.methods.optimal.lp import OneLp, Parts
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism
 
-NEAR_SHARE, NEAR_OUTPUTS = 0.1, 4
+NEAR_SHARE = 0.1
+NEAR_OUTPUTS = 4
 """What the LP is free to choose by default: this share of all (record, output) pairs, and this
 many outputs of a record on average where that is more. A row with one free entry has no freedom."""
 
@@ -92,8 +93,7 @@ class RestrictedLp(OneLp):
         # Pairs of far entries hold by themselves.
         kept = np.concatenate([np.ones(self.problem.size, dtype=np.bool_), touched, touched])
         self._form = form = restricted_form(self._near, self._exponential)
-        restricted = scipy.sparse.csr_array(rows[kept] @ form)
-        return form.T @ cost, restricted, lower[kept], upper[kept]
+        return form.T @ cost, scipy.sparse.csr_array(rows[kept] @ form), lower[kept], upper[kept]
 
     def table(self, values: FloatArray) -> FloatArray:
         return (self._form @ np.maximum(values, 0.0)).reshape(self._near.shape)
@@ -118,9 +118,9 @@ class RestrictedLp(OneLp):
 def restricted_form(near: BoolArray, exponential: FloatArray) -> scipy.sparse.csr_array:
     """F with F @ v the table, row by row: v holds the free entries, where `near`, then one weight
     per output for the far entries of its column."""
-    count, outputs = int(near.sum()), near.shape[1]
-    free = np.cumsum(near).reshape(near.shape) - 1
-    column = np.where(near, free, count + np.arange(outputs))
+    count = int(near.sum())
+    outputs = near.shape[1]
+    column = np.where(near, np.cumsum(near).reshape(near.shape) - 1, count + np.arange(outputs))
     entries = np.where(near, 1.0, exponential).ravel()
     places = (np.arange(near.size), column.ravel())
     return scipy.sparse.csr_array((entries, places), shape=(near.size, count + outputs))

@@ -80,16 +80,19 @@ def spread(problem: Problem) -> Problem:
 
 def mixing(mesh: Mesh, problem: Problem) -> scipy.sparse.csr_array:
     """Q of the module's head, (K, K)."""
-    size, corners = problem.size, mesh.triangles
+    size = problem.size
+    corners = mesh.triangles
     people = problem.prior[corners]
     pairs = people[:, :, None] + people[:, None, :] + people.sum(axis=1)[:, None, None]
     values = (1 + np.eye(3)) * pairs / 120
-    rows, columns = np.repeat(corners, 3, axis=1), np.tile(corners, 3)
+    rows = np.repeat(corners, 3, axis=1)
+    columns = np.tile(corners, 3)
     places = (rows.ravel(), columns.ravel())
     return scipy.sparse.csr_array((values.ravel(), places), shape=(size, size))
 
 
-OWN, OTHER = 1 / 2, 1 / 12
+OWN = 1 / 2
+OTHER = 1 / 12
 """Integrals of hat_v times hat_v, and times the hat of a neighbour, over |hat_v|."""
 VARIATION = (0.2, 0.05)
 """The same with another factor 1 - hat_v: 1/2 - 3/10 and 1/12 - 1/30."""
@@ -130,15 +133,15 @@ def lower_bound(
 ) -> float:
     """A lower bound on the loss of every mechanism that is private at every point."""
     if np.count_nonzero(problem.prior) < 2:
-        people = int(problem.prior.argmax())
-        return float(lowered(problem, mesh)[people].min())
+        return float(lowered(problem, mesh)[int(problem.prior.argmax())].min())
     solved = certify(solver_for(lower_problem(problem, mesh), machine), budget, progress)
     return max(solved.bound, 0.0)
 
 
 MOST_NATS = 1.0
 """Of epsilon times the spacing: beyond it a mesh hides more than it shows."""
-FIRST_CHECK, LAST_CHECK = 800, 6_400
+FIRST_CHECK = 800
+LAST_CHECK = 6_400
 """Iterations after which the table is first repaired and looked at, and last."""
 SHARE_OF_BOUND = 0.4
 """Of a time limit: what the lower bound may take."""
@@ -176,7 +179,8 @@ class Everywhere(Solver):
     tuning = Tuning(first_check=FIRST_CHECK, growth=2.0, negligible=0.0)
 
     def __init__(self, problem: Problem, backend: Machine = "auto") -> None:
-        self.given, self.machine = problem, backend
+        self.given = problem
+        self.machine = backend
         self.mesh = mesh = mesh_of(problem)
         nats = problem.epsilon * mesh.spacing
         if nats > MOST_NATS:
@@ -192,7 +196,8 @@ class Everywhere(Solver):
         # Compiled loops, without which the package is imported all the same.
         from panda_mdp.methods.mesh_repair import ConeSolver, MeshRepair
 
-        problem, budget = self.problem, standing.budget
+        problem = self.problem
+        budget = standing.budget
         limit = None if budget.time_limit is None else SHARE_OF_BOUND * budget.time_limit
         with standing.stage("lower bound"):
             share = Budget(budget.gap, limit)
@@ -201,8 +206,8 @@ class Everywhere(Solver):
             )
         self._repair = MeshRepair(problem, self.mesh)
         start = warm_start(problem, constraint_graph(problem.domain, problem.epsilon))
-        cost, slope = problem.weighted_loss, self._repair.slope
-        self._iterates = ConeSolver(cost, self.mesh.triangles, slope, start)
+        cost = problem.weighted_loss
+        self._iterates = ConeSolver(cost, self.mesh.triangles, self._repair.slope, start)
         self._before = np.inf
 
     def advance(self, target: int, standing: Standing) -> None:
@@ -233,10 +238,10 @@ class Everywhere(Solver):
 
     def extend(self, candidate: FloatArray, standing: Standing) -> None:
         """Nothing; ends where more iterations would move little."""
-        gap, value = standing.budget.gap or 0.0, standing.value
+        gap = standing.budget.gap or 0.0
+        value = standing.value
         near = value <= (1 + gap / 2) * max(self._iterates.bound(), standing.bound)
-        stalled = value > self._before * (1 - gap / 4)
-        if near or stalled or self.iterations >= LAST_CHECK:
+        if near or (value > self._before * (1 - gap / 4)) or self.iterations >= LAST_CHECK:
             self.ended = Stopped.PRECISION_REACHED
         self._before = value
 

@@ -47,7 +47,8 @@ class ConeSolver(Float32Halpern):
         self.start, self.slot = incidence(corners, len(start))
         self.degree = np.diff(self.start)
         self._place(cost, scale, start)
-        rows, none = np.arange(len(start) + 1), np.empty(0, dtype=np.int64)
+        rows = np.arange(len(start) + 1)
+        none = np.empty(0, dtype=np.int64)
         self._parts = rows[:-1], rows, rows[:-1]
         self._edges = Edges(
             none[:, None], self._mu[:0], none, none, none, np.zeros_like(rows), none
@@ -60,7 +61,8 @@ class ConeSolver(Float32Halpern):
         before, after = (s[self.corners].max(axis=1) for s in (self._scale, scale))
         self._u *= (after / before)[:, None]
         self._x *= self._scale / scale
-        self._scale, self._row_sums = scale, scale.sum(axis=1, dtype=np.float64)
+        self._scale = scale
+        self._row_sums = scale.sum(axis=1, dtype=np.float64)
 
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
@@ -89,8 +91,7 @@ class ConeSolver(Float32Halpern):
 
     def bound(self) -> float:
         """About the least loss of tables that keep the slope, from the current multipliers."""
-        largest = self._scale[self.corners].max(axis=1)
-        shares = self._u / largest[:, None, :]
+        shares = self._u / self._scale[self.corners].max(axis=1)[:, None, :]
         reduced = self._cost.astype(np.float64)
         for corner in range(3):
             np.add.at(reduced, self.corners[:, corner], shares[:, corner])
@@ -99,7 +100,8 @@ class ConeSolver(Float32Halpern):
 
 SLACK = 5e-4
 """By which the slope of the iterations is below the one that is allowed: they are not exact."""
-POLISHING, BLOCK = 600, 40
+POLISHING = 600
+BLOCK = 40
 """Iterations at the most that bring a table within the slope, and how many between two looks."""
 TURNS = 12
 """Of bringing triangles within the slope and raising pairs beyond the area."""
@@ -119,7 +121,8 @@ class MeshRepair:
     """Repairs tables of one problem."""
 
     def __init__(self, problem: Problem, mesh: Mesh) -> None:
-        self.problem, self.mesh = problem, mesh
+        self.problem = problem
+        self.mesh = mesh
         self.limits = problem.epsilon / mesh.stretch
         """Of the rate in the plane, by triangle."""
         self.pairs = self._outer_pairs()
@@ -129,7 +132,8 @@ class MeshRepair:
 
         Far ones are seldom open, and left to the mixing.
         """
-        mesh, tree = self.mesh, scipy.spatial.cKDTree(self.mesh.plane)
+        mesh = self.mesh
+        tree = scipy.spatial.cKDTree(self.mesh.plane)
         ends = tree.query_pairs(NEAR_SIDES * mesh.spacing, output_type="ndarray")
         ends = ends[~mesh.covered[ends].all(axis=1)].astype(np.int64)
         distance = self.problem.domain.metric.pairs(ends[:, 0], ends[:, 1])
@@ -137,8 +141,7 @@ class MeshRepair:
 
     def excess(self, matrix: FloatArray) -> FloatArray:
         """Rates over their limits, (T, m)."""
-        rates = triangle_rates(matrix[self.mesh.triangles], self.mesh.spacing)
-        return rates / self.limits[:, None]
+        return triangle_rates(matrix[self.mesh.triangles], self.mesh.spacing) / self.limits[:, None]
 
     def fits(self, matrix: FloatArray) -> bool:
         """Whether all rates are within their limits, with room for quantising, and all pairs."""
@@ -181,11 +184,12 @@ class MeshRepair:
 
     def _mixed(self, rows: FloatArray) -> FloatArray:
         """The table and as little as will do of the row that is the mean of all."""
-        mean, low, high = self.problem.prior @ rows, 0.0, 1.0
+        mean = self.problem.prior @ rows
+        low = 0.0
+        high = 1.0
         for _ in range(SHARES):
             middle = (low + high) / 2
-            fits = self.fits(mix(rows, middle, mean))
-            low, high = (low, middle) if fits else (middle, high)
+            low, high = (low, middle) if self.fits(mix(rows, middle, mean)) else (middle, high)
         return mix(rows, high, mean)
 
 

@@ -45,7 +45,9 @@ class Cells:
         Edges that share a vertex use the same angle for it, so the angles around a point add up
         even where the point lies on an edge or a vertex and a single angle is arbitrary.
         """
-        left, right, spots = self.sites[self.left], self.sites[self.right], points @ PLANE
+        left = self.sites[self.left]
+        right = self.sites[self.right]
+        spots = points @ PLANE
         # The left normal of the edge points from the right site to the left one.
         normal = (left - right) / np.abs(left - right)
         offset = _along(spots[:, None] - (left + right) / 2, normal)
@@ -78,11 +80,11 @@ def voronoi(sites: FloatArray, reach: float) -> Cells:
     Edges that go to infinity end `reach` away. Where all sites lie on a line the cells are strips
     between parallel lines.
     """
-    spread = sites - sites.mean(axis=0)
-    _, sizes, axes = np.linalg.svd(spread, full_matrices=False)
+    _, sizes, axes = np.linalg.svd(sites - sites.mean(axis=0), full_matrices=False)
     if len(sites) == 2 or sizes[1] <= COLLINEAR * sizes[0]:
         order = np.argsort(sites @ axes[0], kind="stable")
-        left, right = order[1:], order[:-1]
+        left = order[1:]
+        right = order[:-1]
         ends = np.full((len(left), 2), -1)
         places = np.zeros(1, dtype=np.complex128)
     else:
@@ -91,7 +93,8 @@ def voronoi(sites: FloatArray, reach: float) -> Cells:
         ends = np.sort(np.array(diagram.ridge_vertices, dtype=np.int64), axis=1)
         places = diagram.vertices @ PLANE
     spots = sites @ PLANE
-    across, middle = spots[left] - spots[right], (spots[left] + spots[right]) / 2
+    across = spots[left] - spots[right]
+    middle = (spots[left] + spots[right]) / 2
     ahead = -1j * across / np.abs(across)
     # An end at infinity lies away from the middle of all sites, which is inside their hull.
     outward = np.where(_along(middle - spots.mean(), ahead) >= 0, ahead, -ahead)
@@ -99,7 +102,8 @@ def voronoi(sites: FloatArray, reach: float) -> Cells:
     farther = reach + np.abs(second - middle)
     first = np.where(ends[:, 0] < 0, second + farther * outward, places[ends[:, 0]])
     forward = _along(first - second, ahead) >= 0
-    begin, end = np.where(forward, second, first), np.where(forward, first, second)
+    begin = np.where(forward, second, first)
+    end = np.where(forward, first, second)
     return Cells(spots, left, right, begin, end)
 
 
@@ -227,8 +231,7 @@ def laplace_matrix(
     # relative to the coordinates' size.
     size = float(np.abs(points).max())
     per_edge = panels * PANEL_ERROR + 1e-20 + ROUNDING * (64 + 32 * scale * size)
-    most_edges = int(np.bincount(np.concatenate([cells.left, cells.right])).max())
-    return matrix, most_edges * per_edge
+    return matrix, int(np.bincount(np.concatenate([cells.left, cells.right])).max()) * per_edge
 
 
 def sector_integrals(
@@ -274,7 +277,6 @@ def _to_w(angle: FloatArray) -> FloatArray:
 
 
 def _share(problem: Problem, error: float) -> float:
-    nearest = float(problem.domain.neighbours(1)[1].min())
-    budget = problem.epsilon * nearest
+    budget = problem.epsilon * float(problem.domain.neighbours(1)[1].min())
     ratio = (1 + np.exp(-budget)) / -np.expm1(-budget)
     return float(np.clip(problem.outputs_count * error * ratio, FLOOR_SHARE, MAX_SHARE))

@@ -99,7 +99,8 @@ def _places(problem: Problem) -> Haversine:
 
 def _cells(problem: Problem, side_km: float, spread_km: float, name: str) -> NoGuarantee:
     check_number(side_km, "side_km", "a positive length in km")
-    metric, plane = _places(problem), np.asarray(problem.domain.plane)
+    metric = _places(problem)
+    plane = np.asarray(problem.domain.plane)
     along = [_axis(plane[:, axis], side_km, spread_km) for axis in range(2)]
     # Chances of a cell are the product of its two axes', by east and then by north.
     matrix = (along[0][1][:, :, None] * along[1][1][:, None, :]).reshape(problem.size, -1)
@@ -118,8 +119,10 @@ def _reported(
     problem: Problem, lat: FloatArray, lon: FloatArray, matrix: FloatArray, name: str
 ) -> NoGuarantee:
     """The table of reports at places, with displacement as the loss."""
-    domain, outputs = problem.domain, Outputs.at(lat, lon)
-    loss, source = outputs.distances(domain), problem.prior_source
+    domain = problem.domain
+    outputs = Outputs.at(lat, lon)
+    loss = outputs.distances(domain)
+    source = problem.prior_source
     over = Problem(domain, outputs, loss, problem.epsilon, problem.prior, "km", source)
     return NoGuarantee.from_matrix(over, matrix, method=name)
 
@@ -127,10 +130,8 @@ def _reported(
 def _axis(at_km: FloatArray, side_km: float, spread_km: float) -> tuple[FloatArray, FloatArray]:
     """The middles of the cells along one axis that are reached, and the chance of each, (K, n)."""
     reach = 9 * spread_km
-    first, last = (
-        np.floor((at_km.min() - reach) / side_km),
-        np.floor((at_km.max() + reach) / side_km),
-    )
+    first = np.floor((at_km.min() - reach) / side_km)
+    last = np.floor((at_km.max() + reach) / side_km)
     edges = side_km * np.arange(first, last + 2)
     if spread_km > 0:
         below = scipy.special.ndtr((edges - at_km[:, None]) / spread_km)

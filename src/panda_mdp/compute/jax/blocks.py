@@ -96,9 +96,9 @@ class Near(NamedTuple):
         """Distances of the records of pairs; inf where a row is no record."""
         if self.table is not None:
             return self.table[p]
-        a, b = self.first[p], self.second[p]
-        there = real[a][:, :, None] & real[b][:, None, :]
-        return jnp.where(there, self.measure(a, b), jnp.inf)
+        a = self.first[p]
+        b = self.second[p]
+        return jnp.where(real[a][:, :, None] & real[b][:, None, :], self.measure(a, b), jnp.inf)
 
 
 class Pairs(NamedTuple):
@@ -115,7 +115,8 @@ class Pairs(NamedTuple):
 
     def ends(self, at: Array) -> tuple[Array, Array, Array]:
         """The first and the second block of numbers, and the pairs of their tiles."""
-        group, p = at // len(self.near.first), at % len(self.near.first)
+        group = at // len(self.near.first)
+        p = at % len(self.near.first)
         number = self.blocks.number
         return number[group, self.near.first[p]], number[group, self.near.second[p]], p
 
@@ -195,7 +196,8 @@ def span(logs: Array, under: Array | None, c: Blocks) -> Array:
     high = jax.ops.segment_max(high, c.group, groups)
     low = jax.ops.segment_min(low, c.group, groups)
     if under is not None:
-        high, low = jnp.maximum(high, under[:groups]), jnp.minimum(low, under[:groups])
+        high = jnp.maximum(high, under[:groups])
+        low = jnp.minimum(low, under[:groups])
     return jax.lax.pmax(jnp.max(high - low), AXIS)
 
 
@@ -203,7 +205,8 @@ def _reach(high: Array, low: Array, under: Array | None, pairs: Pairs) -> Array:
     """Upper bounds on what the second block's logarithms exceed the first one's by."""
 
     def part(at: Array) -> Array:
-        least, largest = pairs.rows(at, low, under)[0], pairs.rows(at, high, under)[1]
+        least = pairs.rows(at, low, under)[0]
+        largest = pairs.rows(at, high, under)[1]
         return jnp.max(largest - least, axis=(1, 2))
 
     parts = pairs.at.reshape(-1, min(len(pairs.at), REACHES_AT_ONCE))
@@ -222,7 +225,8 @@ def fold(at: Array, wanted: Array, body: Any, state: Any) -> Any:
     """Fold `body(numbers, fresh, state)` over what is wanted of a list, in chunks; behind the last
     of it, where it is not `fresh`, stands the first of the list again and again."""
     chunk = min(CHUNK, len(at))
-    count, size = jnp.sum(wanted), len(at) + -len(at) % chunk
+    count = jnp.sum(wanted)
+    size = len(at) + -len(at) % chunk
     chosen = at[jnp.nonzero(wanted, size=size, fill_value=0)[0]]
 
     def part(k: Array, state: Any) -> Any:
@@ -269,7 +273,8 @@ def close(
 ) -> Array:
     """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
     (T, 64); of pairs of records within `nats`."""
-    near, rows = pairs.near, active[pairs.blocks.tile]
+    near = pairs.near
+    rows = active[pairs.blocks.tile]
     first, second, p = pairs.ends(pairs.at)
     wanted = _acting(z, pairs, epsilon, nats) & jnp.any(active, axis=1)[near.first[p]]
     if kernels != "xla":
@@ -301,7 +306,8 @@ def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
 def scale(z: Array, c: Blocks, total: Any) -> tuple[Array, Array]:
     """max(s z, floor) with one s for every record such that its row sums to 1, and what the rows
     summed to before, (T, 64); `total` is the sum of the floor."""
-    floor, used = c.spread(c.floors), c.spread(c.exists)
+    floor = c.spread(c.floors)
+    used = c.spread(c.exists)
     sums = c.by_record(jnp.where(used, z - floor, 0.0)) + total
 
     def body(state: Any) -> Any:
@@ -357,7 +363,8 @@ def lenders(
 
 def _best_of(factor: Array, source: Array) -> tuple[Array, Array]:
     """max_j factor[p, i, j] source[p, j, y] and its j, a few sources at a time."""
-    weights, rows = jnp.moveaxis(factor, 2, 0), jnp.moveaxis(source, 1, 0)
+    weights = jnp.moveaxis(factor, 2, 0)
+    rows = jnp.moveaxis(source, 1, 0)
 
     def body(j: Array, state: Any) -> Any:
         best, which = state
@@ -462,13 +469,13 @@ def _fold_outputs(combine: Any, first: Array, second: Array) -> Array:
 
     A few outputs at a time: one reduction over all of them takes compilers minutes.
     """
-    own, other = jnp.moveaxis(first, 2, 0), jnp.moveaxis(second, 2, 0)
+    own = jnp.moveaxis(first, 2, 0)
+    other = jnp.moveaxis(second, 2, 0)
 
     def body(y: Array, found: Array) -> Array:
         return combine(found, own[y][:, :, None], other[y][:, None, :])
 
-    nothing = jnp.zeros((len(first), TILE, TILE))
-    return jax.lax.fori_loop(0, len(own), body, nothing, unroll=AT_ONCE)
+    return jax.lax.fori_loop(0, len(own), body, jnp.zeros((len(first), TILE, TILE)), unroll=AT_ONCE)
 
 
 @mapped((TABLE, PAIRS, WHOLE, WHOLE), WHOLE)

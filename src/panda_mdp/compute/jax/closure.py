@@ -103,7 +103,9 @@ class JaxClosure(Closure):
         """The same for tables on the blocks of a cut."""
         self._nearest  # noqa: B018 - computed once for all cuts
         other = super().over(cut)
-        other._pairs, other.patience, other.centres_near = None, Closure.patience, False
+        other._pairs = None
+        other.patience = Closure.patience
+        other.centres_near = False
         return other
 
     def _blocks(self, mask: BoolArray, columns: IntArray, floor: FloatArray | None) -> Blocks:
@@ -226,12 +228,10 @@ class JaxClosure(Closure):
             lifts, highest = floored.lifts(self._mesh, rows, first)
             room = ROOM * epsilon
             reach = float(highest) / room * (1 + 1e-9)
-            given = self.over(BlockCut(columns, floor, first, reach))
-            near = given._near(reach)
+            near = self.over(BlockCut(columns, floor, first, reach))._near(reach)
             pairs = self._numbered(first, near, *floored.cover_mask(lifts, first, near, room))
             # A block that nothing rises from is not needed.
-            inside = np.asarray(floored.covered(lifts, pairs, room))
-            c = self._blocks(inside, columns, floor)
+            c = self._blocks(np.asarray(floored.covered(lifts, pairs, room)), columns, floor)
             closure = self.over(BlockCut(columns, floor, c, reach))
             place = np.full(len(first.group), -1, dtype=np.int32)
             place[: mask.sum()] = np.asarray(c.number)[:-1][mask]
@@ -388,12 +388,15 @@ class JaxClosure(Closure):
         size = self.grid.members.size
         slots = np.repeat(np.arange(size, dtype=np.int32)[:, None], near.shape[1], axis=1)
         away = np.full(slots.shape, np.inf)
-        slots[self.slot], away[self.slot] = self.slot[near], distance
+        slots[self.slot] = self.slot[near]
+        away[self.slot] = distance
         with precise():
             return self._on.whole(slots), self._on.whole(away)
 
     def mixed(self, z: Any, share: float) -> tuple[Closure, Any]:
-        cut, c, total = self.cut, self.cut.blocks, float(self.cut.floor.sum())
+        cut = self.cut
+        c = self.cut.blocks
+        total = float(self.cut.floor.sum())
         with precise():
             if c.floors is None:
                 return self, (1 - share) * z + share / z.shape[-1]
@@ -416,7 +419,8 @@ class JaxClosure(Closure):
 
         Equal rows count as well here, with the error of their logarithms.
         """
-        c, members = self.cut.blocks, self.grid.members
+        c = self.cut.blocks
+        members = self.grid.members
         best, where, reach = 0.0, (0, 1), TOUCHING
         widest = float(blocks.span(self._mesh, logs, under, c)) + LOG_ERROR
         # Tiles that touch give a rate that far ones must exceed to be looked at.
@@ -426,7 +430,8 @@ class JaxClosure(Closure):
             limits = (np.float64(self._shrink), np.float64(best), np.bool_(far))
             value, pair, rows = blocks.worst(self._mesh, logs, under, pairs, limits)
             if int(pair) >= 0:
-                best, p = float(value), int(pair) % len(near.first)
+                best = float(value)
+                p = int(pair) % len(near.first)
                 i, j = divmod(int(rows), TILE)
                 first, second = (np.asarray(side)[p] for side in near[:2])
                 where = (int(members[first, i]), int(members[second, j]))
@@ -487,10 +492,10 @@ class JaxClosure(Closure):
             units, column = (np.asarray(part) for part in found)
         mass = units / blocks.GAIN_UNITS
         tile, row, k = np.nonzero(mass > gains[1])
-        at, starts = column[tile, row, k], self.tiles.starts
+        at = column[tile, row, k]
+        starts = self.tiles.starts
         other = second[within[lists[tile, at // TILE]]]
-        ends = np.stack([starts[tile] + row, starts[other] + at % TILE], axis=1)
-        return ends, mass[tile, row, k]
+        return np.stack([starts[tile] + row, starts[other] + at % TILE], axis=1), mass[tile, row, k]
 
 
 def lists_of(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Array:

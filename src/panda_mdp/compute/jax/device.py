@@ -238,8 +238,7 @@ class TileGrid:
         members = np.where(across < sizes[:, None], tiles.starts[:-1, None] + across, -1).astype(
             np.int64
         )
-        records = tiles.order[np.maximum(members, 0)]
-        distances, tables = laid_out(metric, records)
+        distances, tables = laid_out(metric, tiles.order[np.maximum(members, 0)])
         return cls(
             members,
             distances,
@@ -261,7 +260,8 @@ def laid_out(metric: Any, records: IntArray) -> tuple[Distances, Any]:
             f"backend 'jax' has no distances for {metric.kind!r} domains; use backend 'cpu'"
         )
     if metric.kind == "haversine":
-        lat, lon = metric.lat[records], metric.lon[records]
+        lat = metric.lat[records]
+        lon = metric.lon[records]
         return _haversine, (lat, lon, latitude_cosine(lat))
     if metric.kind == "matrix":
         return _matrix, (np.asarray(metric.distances), records)
@@ -273,7 +273,8 @@ def _haversine(tables: Any, a: Array, b: Array, kind: Any = jnp.float64) -> Arra
     lat, lon, cosine = tables
     half = jnp.pi / 360
     rise = (lat[a][:, :, None] - lat[b][:, None, :]) * half
-    first, second = lon[a][:, :, None], lon[b][:, None, :]
+    first = lon[a][:, :, None]
+    second = lon[b][:, None, :]
     gap = jnp.abs(first - second)
     # Across the date line the two distances to it are exact, their sum is not small by rounding.
     around = (180 - jnp.maximum(first, second)) + (180 + jnp.minimum(first, second))
@@ -298,7 +299,8 @@ def _lengths(vectors: Array) -> Array:
 
 
 def _angular(vectors: Array, a: Array, b: Array) -> Array:
-    first, second = vectors[a][:, :, None, :], vectors[b][:, None, :, :]
+    first = vectors[a][:, :, None, :]
+    second = vectors[b][:, None, :, :]
     return 2 * jnp.arctan2(_lengths(first - second), _lengths(first + second))
 
 
@@ -344,7 +346,8 @@ def weighted_sums(
     domain: Domain, outputs: IntArray, power: float, weights: FloatArray
 ) -> FloatArray:
     """sum_x weights[w, x] loss(x, y), (w, m)."""
-    groups, every = _grouped(outputs), np.arange(domain.size)[:, None]
+    groups = _grouped(outputs)
+    every = np.arange(domain.size)[:, None]
     with precise():
         sums = np.asarray(_sums(_measure(domain), every, groups, weights, power))
         return sums.transpose(1, 0, 2).reshape(len(weights), -1)[:, : len(outputs)]

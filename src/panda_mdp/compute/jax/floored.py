@@ -35,7 +35,8 @@ def cover_mask(lifts: Array, c: Blocks, near: Near, epsilon: Any) -> tuple[Array
 def covered(lifts: Array, pairs: Pairs, epsilon: Any) -> Array:
     """(groups, T): the tiles of which some record is raised above the floor by a row of the first
     of a pair of blocks: one within its `lifts` nats."""
-    number, near = pairs.blocks.number, pairs.near
+    number = pairs.blocks.number
+    near = pairs.near
 
     def body(at: Array, _: Array, mask: Array) -> Array:
         a, _, p = pairs.ends(at)
@@ -105,8 +106,7 @@ def whole(z: Array, stored: Array, under: Array, c: Blocks, room: Array, slack: 
     highest = jnp.max(whole, axis=2)[c.of_tile]
     block = jnp.take_along_axis(c.of_tile, jnp.argmax(highest, axis=1), axis=1)
     row = jnp.broadcast_to(jnp.arange(TILE), block.shape)
-    column = jnp.argmax(whole[block, row], axis=2)
-    return whole.at[block, row, column].add(missing)
+    return whole.at[block, row, jnp.argmax(whole[block, row], axis=2)].add(missing)
 
 
 @partial(jax.jit, static_argnames=("outputs", "tiles", "width"))
@@ -133,7 +133,8 @@ def filled(slot: Array, place: Array, entries: Any, c: Blocks) -> Array:
     """Blocks of weights: the floor, and entries where they are stored."""
     (column, value), width = entries, c.exists.shape[1]
     begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), TILE, width))
-    group, k = place[column] // width, place[column] % width
+    group = place[column] // width
+    k = place[column] % width
     # A column that is 0 in all rows tells nothing.
     return begun.at[c.number[group, slot // TILE], slot % TILE, k].set(jnp.maximum(value, 1))
 

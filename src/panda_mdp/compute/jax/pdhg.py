@@ -143,8 +143,10 @@ def run(
     # A row that does not exist has no sum to keep.
     row_sums = jnp.where(nodes.real, over_rows(scale.sums, nodes), 1.0)
     row_step = jnp.where(nodes.real, weight * row_pull / row_sums, 0.0).astype(jnp.float32)
-    dual_step, one = jnp.float32(weight), jnp.float32(1)
-    i, j = edges.first, edges.second
+    dual_step = jnp.float32(weight)
+    one = jnp.float32(1)
+    i = edges.first
+    j = edges.second
 
     def step(k: Array, point: Any, measure: bool) -> Any:
         x, mu, (ui, uj) = point
@@ -160,8 +162,10 @@ def run(
         short = one - over_rows(summed(jnp.sum(scale.of_entries * mid, axis=1)), nodes)
         raised = mu + row_step * short
         ratio = scale.of_entries[j] / scale.of_entries[i]
-        g, h = edges.growth[:, None] * ratio, edges.growth[:, None] / ratio
-        vi, vj = ui + dual_step * mid[i], uj + dual_step * mid[j]
+        g = edges.growth[:, None] * ratio
+        h = edges.growth[:, None] / ratio
+        vi = ui + dual_step * mid[i]
+        vj = uj + dual_step * mid[j]
         first = jnp.maximum(vi - g * vj, 0) / (one + g * g)
         second = jnp.maximum(vj - h * vi, 0) / (one + h * h)
         apex = (g * vi + vj <= 0) & (vi + h * vj <= 0)
@@ -254,8 +258,7 @@ def moved(z: Array, old: Nodes, new: Nodes) -> Array:
 @jax.jit
 def folded(z: Array, nodes: Nodes, fold: Array) -> Array:
     """A table with every output of a tile in its first place alone."""
-    at = (jnp.arange(len(z))[:, None], fold[nodes.tile])
-    return jnp.zeros(z.shape).at[at].add(z)
+    return jnp.zeros(z.shape).at[(jnp.arange(len(z))[:, None], fold[nodes.tile])].add(z)
 
 
 @partial(jax.jit, static_argnames="size")
@@ -284,7 +287,8 @@ def lifted(nodes: Nodes, second: Array, count: Array, size: int) -> Any:
 def joined(old: Any, new: Any, u: Any, known: Array, growth: Any, length: int, nodes: int) -> Any:
     """Two lists of edges as one, padded to `length`, and their multipliers, 0 of new ones. The
     numbers of new edges count from `known` on."""
-    last, count = nodes - 1, len(old[0])
+    last = nodes - 1
+    count = len(old[0])
     numbers = jnp.where(new[0] < last, new[2] + known, 0)
     pad = max(0, length - count - len(numbers))
     first, second, edge = (
@@ -292,7 +296,9 @@ def joined(old: Any, new: Any, u: Any, known: Array, growth: Any, length: int, n
         for a, b, fill in zip(old, (*new[:2], numbers), (last, last, 0), strict=True)
     )
     along = jnp.argsort(first.astype(jnp.int64) * nodes + second, stable=True)[:length]
-    first, second, edge = first[along], second[along], edge[along]
+    first = first[along]
+    second = second[along]
+    edge = edge[along]
     by_second = jnp.argsort(second, stable=True).astype(jnp.int32)
     degree = jnp.zeros(nodes).at[first].add(1).at[second].add(1).at[last].set(0)
     starts, later = (_starts(ends, nodes) for ends in (first, second[by_second]))

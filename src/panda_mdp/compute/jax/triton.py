@@ -34,7 +34,8 @@ def available(device: Any) -> bool:
         return False
     try:
         with jax.default_device(device):
-            rows, edges = np.ones((64, 32), np.float32), np.zeros(65, np.int32)
+            rows = np.ones((64, 32), np.float32)
+            edges = np.zeros(65, np.int32)
             jax.block_until_ready(summed(rows, rows, edges, edges, edges[:64]))
     except Exception:
         # Another compiler, another card: XLA does the same.
@@ -64,7 +65,8 @@ def summed(
 ) -> Array:
     """For every node n the sum of the rows first[k], starts[n] <= k < starts[n + 1], and of
     second[at[k]], later[n] <= k < later[n + 1]."""
-    nodes, width = len(starts) - 1, first.shape[1]
+    nodes = len(starts) - 1
+    width = first.shape[1]
 
     def kernel(
         first_ref: Any,
@@ -87,9 +89,11 @@ def summed(
             return jax.lax.fori_loop(0, (high - low + EDGES - 1) // EDGES, some, total)
 
         total = jnp.zeros(width, first.dtype)
-        begin, end = starts_ref[node], starts_ref[node + 1]
+        begin = starts_ref[node]
+        end = starts_ref[node + 1]
         total = over(begin, end, lambda k: first_ref[k, :], total)
-        begin, end = later_ref[node], later_ref[node + 1]
+        begin = later_ref[node]
+        end = later_ref[node + 1]
         out_ref[0] = over(begin, end, lambda k: second_ref[at_ref[k], :], total)
 
     anywhere = pl.BlockSpec(memory_space=pl.ANY)
@@ -133,10 +137,12 @@ def raised(
         block = pl.program_id(0)
 
         def one(k: Array, best: Array) -> Array:
-            other, which = source_ref[k], pair_ref[k]
+            other = source_ref[k]
+            which = pair_ref[k]
 
             def row(j: Array, best: Array) -> Array:
-                factor, entries = factors_ref[which, j, :], all_ref[other, j, :]
+                factor = factors_ref[which, j, :]
+                entries = all_ref[other, j, :]
                 return jnp.maximum(best, factor[:, None] * entries[None, :])
 
             return jax.lax.fori_loop(0, TILE, row, best)

@@ -40,8 +40,10 @@ def _leakage(coins, i, j):
     Merges the two rows: a candidate that neither lists tells nothing.
     """
     start, anchor, probability, tail = coins
-    a, b = start[i], start[j]
-    up, down = 0.0, 0.0
+    a = start[i]
+    b = start[j]
+    up = 0.0
+    down = 0.0
     while a < start[i + 1] or b < start[j + 1]:
         left = b >= start[j + 1] or (a < start[i + 1] and anchor[a] <= anchor[b])
         right = a >= start[i + 1] or (b < start[j + 1] and anchor[b] <= anchor[a])
@@ -189,13 +191,15 @@ def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny):
             most = room[i, y]
             if most < 0.0:
                 continue
-            near, near2 = ranked[x, 0], ranked[y, 0]
+            near = ranked[x, 0]
+            near2 = ranked[y, 0]
             for who in (x, y):
                 sure = _probability(coins, who, near)
                 if near2 != near:
                     sure *= _probability(coins, who, near2)
                 if 1.0 - sure <= delta < sure:
-                    a, b = place[near], place[near2]
+                    a = place[near]
+                    b = place[near2]
                     budgets[a, b] = budgets[b, a] = min(budgets[a, b], most)
                     continue
                 count, unseen = _unsafe_surrogates(

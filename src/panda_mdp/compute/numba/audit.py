@@ -32,7 +32,9 @@ def _scan(rows, places, starts, a, b, constant, best):
                     continue
                 value = np.inf if d == 0.0 else (worst + constant) / (d * shrink)
                 if value > best[0]:
-                    best[0], best[1], best[2] = value, i, j
+                    best[0] = value
+                    best[1] = i
+                    best[2] = j
 
 
 @njit(cache=True, nogil=True)
@@ -77,4 +79,6 @@ def scan_floor(first, last, lifts, nodes, places, starts, between, shrink, const
                     d = distance[p - starts[other]]
                     if not member[p] and reach > best * d * shrink:
                         best = np.inf if d == 0.0 else reach / (d * shrink)
-                        found[g, 0], found[g, 1], found[g, 2] = best, position[i], p
+                        found[g, 0] = best
+                        found[g, 1] = position[i]
+                        found[g, 2] = p

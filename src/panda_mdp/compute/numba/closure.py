@@ -138,7 +138,8 @@ def _scale(begin, end, records, z, floors, group, start, part, total, sums):
         nodes = part[start[r] : start[r + 1]]
         above = 0.0
         for node in nodes:
-            row, floor = z[node], floors[group[node]]
+            row = z[node]
+            floor = floors[group[node]]
             for y in range(len(row)):
                 above += max(row[y] - floor[y], 0.0)
         sums[r] = above + total
@@ -148,7 +149,8 @@ def _scale(begin, end, records, z, floors, group, start, part, total, sums):
             mass = 0.0
             freed = 0.0
             for node in nodes:
-                row, floor = z[node], floors[group[node]]
+                row = z[node]
+                floor = floors[group[node]]
                 for y in range(len(row)):
                     if row[y] * factor > floor[y]:
                         mass += row[y]
@@ -159,7 +161,8 @@ def _scale(begin, end, records, z, floors, group, start, part, total, sums):
             if still:
                 break
         for node in nodes:
-            row, floor = z[node], floors[group[node]]
+            row = z[node]
+            floor = floors[group[node]]
             for y in range(len(row)):
                 if floor[y] < BEYOND:
                     row[y] = max(row[y] * factor, floor[y])

@@ -35,7 +35,8 @@ class Coordinates(NamedTuple):
 def coordinates(metric: Any, order: IntArray) -> Coordinates:
     """The metric's numbers, laid out along `order`."""
     if metric.kind == "haversine":
-        lat, lon = metric.lat[order], metric.lon[order]
+        lat = metric.lat[order]
+        lon = metric.lon[order]
         local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
         table = np.stack([lat, lon, latitude_cosine(lat)])
         return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)

@@ -221,13 +221,16 @@ def _relax(begin, end, out, left, right, triangle):
                 near = out[i, j0:j1]
                 for k in range(0, steps, 4):
                     a, b, c, d = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
-                    first, second = right[k, j0:j1], right[k + 1, j0:j1]
-                    third, fourth = right[k + 2, j0:j1], right[k + 3, j0:j1]
+                    first = right[k, j0:j1]
+                    second = right[k + 1, j0:j1]
+                    third = right[k + 2, j0:j1]
+                    fourth = right[k + 3, j0:j1]
                     for j in range(len(near)):
                         through = min(a + first[j], b + second[j], c + third[j], d + fourth[j])
                         near[j] = min(near[j], through)
                 for k in range(steps, len(left)):
-                    a, first = left[k, i], right[k, j0:j1]
+                    a = left[k, i]
+                    first = right[k, j0:j1]
                     for j in range(len(near)):
                         near[j] = min(near[j], a + first[j])
 

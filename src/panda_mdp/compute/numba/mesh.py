@@ -57,7 +57,8 @@ def project(a, b, c, shape):
     along = shape[0] * a + shape[1] * (b + c)
     p = ROOT * (F(2) * shape[1] * a - shape[0] * (b + c))
     q = ROOT * (c - b)
-    tangent, flat = shape[2], shape[4]
+    tangent = shape[2]
+    flat = shape[4]
     square = tangent * tangent
     level = flat * p * p + q * q
     if along >= 0:
@@ -78,7 +79,8 @@ def project(a, b, c, shape):
     q = size * turned
     pa = far * shape[0] + F(2) * ROOT * shape[1] * p
     middle = far * shape[1] - ROOT * shape[0] * p
-    pb, pc = middle - ROOT * q, middle + ROOT * q
+    pb = middle - ROOT * q
+    pc = middle + ROOT * q
     if pa <= pb:
         return pa, pb, pc
     low = F(0.5) * (a + b)
@@ -92,7 +94,8 @@ def project(a, b, c, shape):
 @njit(inline="always", error_model="numpy")
 def _beyond(a, b, c, shape):
     """What the nearest point of the cone leaves of three numbers, in any order."""
-    low, high = min(a, b, c), max(a, b, c)
+    low = min(a, b, c)
+    high = max(a, b, c)
     least, between, most = project(low, max(min(a, b), min(max(a, b), c)), high, shape)
     near_a = least if a == low else (most if a == high else between)
     near_b = least if b == low else (most if b == high else between)
@@ -112,11 +115,15 @@ def run(
     `slot` the slots 3 t + corner by row. A triangle's copy is scale x over the largest of its three
     scales. `moved` (3,) receives the squared, step-weighted movement in the last iteration.
     """
-    u, u0, scale = now.u, anchor.u, nodes.scale
+    u = now.u
+    u0 = anchor.u
+    scale = nodes.scale
     records, outputs = mid.shape
     triangles = len(corners)
     chunks = (triangles + CHUNK - 1) // CHUNK
-    move_x, move_mu, move_u = np.zeros(records), np.zeros(records), np.zeros(chunks)
+    move_x = np.zeros(records)
+    move_mu = np.zeros(records)
+    move_u = np.zeros(chunks)
     totals = np.zeros(records, np.float32)
     largest = np.empty((triangles, outputs), np.float32)
     for t in prange(triangles):
@@ -130,7 +137,8 @@ def run(
         measure = step == steps - 1
         for i in prange(records):
             for k in range(start[i], start[i + 1]):
-                t, corner = slot[k] // 3, slot[k] % 3
+                t = slot[k] // 3
+                corner = slot[k] % 3
                 for y in range(outputs):
                     adjoint[i, y] += scale[i, y] * (u[t, corner, y] / largest[t, y])
             move_x[i] = move(
@@ -140,7 +148,9 @@ def run(
         for chunk in prange(chunks):
             square_u = 0.0
             for t in range(chunk * CHUNK, min(triangles, (chunk + 1) * CHUNK)):
-                i, j, k = corners[t, 0], corners[t, 1], corners[t, 2]
+                i = corners[t, 0]
+                j = corners[t, 1]
+                k = corners[t, 2]
                 for y in range(outputs):
                     part = weight / largest[t, y]
                     new = _beyond(
@@ -156,7 +166,9 @@ def run(
                             keep * (F(2) * new[corner] - old) + pull * u0[t, corner, y]
                         )
             move_u[chunk] = square_u / weight
-    moved[0], moved[1], moved[2] = move_x.sum(), move_mu.sum(), move_u.sum()
+    moved[0] = move_x.sum()
+    moved[1] = move_mu.sum()
+    moved[2] = move_u.sum()
 
 
 @njit(cache=True, parallel=True, error_model="numpy")
@@ -165,6 +177,7 @@ def raise_pairs(columns, ends, lent):
     for y in prange(len(columns)):
         z = columns[y]
         for e in range(len(ends)):
-            i, j = ends[e, 0], ends[e, 1]
+            i = ends[e, 0]
+            j = ends[e, 1]
             z[i] = max(z[i], lent[e] * z[j])
             z[j] = max(z[j], lent[e] * z[i])

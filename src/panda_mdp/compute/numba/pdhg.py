@@ -95,7 +95,8 @@ def turn(which, begin, end, tell, edges, mid, scale, u, u0, adjoint, dual_step, 
     most, so one division does. The loops over outputs have few enough streams for the compiler to
     prove them apart and vectorise; what they hand over lies in one buffer, at fixed places.
     """
-    ends, growth = edges.ends, edges.growth
+    ends = edges.ends
+    growth = edges.growth
     pull = F(1) - keep
     outputs = mid.shape[1]
     new = np.empty(2 * WIDTH, np.float32)
@@ -154,7 +155,8 @@ def turn(which, begin, end, tell, edges, mid, scale, u, u0, adjoint, dual_step, 
 def move(begin, end, now, anchor, mid, adjoint, totals, nodes, edges, row_pull, keep, measure):
     """The primal steps of rows begin to end: `x`, `mid` and the rows' `totals`; their squared
     movement where that is measured."""
-    across_start, across_slot = edges.across_start, edges.across_slot
+    across_start = edges.across_start
+    across_slot = edges.across_slot
     pull = F(1) - keep
     outputs = now.x.shape[1]
     grad = np.empty(outputs, np.float32)
@@ -259,19 +261,22 @@ def run(
         # Chosen beforehand: with a branch in its argument the loop is compiled as a serial one.
         tasks = blocks if primal else chunks
         for k in prange(tasks):
-            begin, end = 0, 0
+            begin = 0
+            end = 0
             if primal:
                 squares[0, k] = move(
                     k * block, min(rows, (k + 1) * block), now, anchor, mid, adjoint, totals,
                     nodes, edges, row_pull, keep, measure,
                 )  # fmt: skip
                 # No other block reads the multipliers of these edges.
-                begin, end = edges.inside_start[k], edges.inside_start[k + 1]
+                begin = edges.inside_start[k]
+                end = edges.inside_start[k + 1]
             elif k >= sums:
                 begin = (k - sums) * CHUNK
                 end = min(len(edges.across), begin + CHUNK)
             else:
-                first, last = k * RECORDS, min(records, (k + 1) * RECORDS)
+                first = k * RECORDS
+                last = min(records, (k + 1) * RECORDS)
                 squares[1, k] = price(first, last, now.mu, anchor.mu, totals, nodes, keep)
             which = edges.inside if primal else edges.across
             squares[2 if primal else 3, k] = turn(
@@ -351,13 +356,15 @@ def onto_simplex(weights):
     weights = weights - top
     shift = np.full(columns, -np.inf)
     for _ in range(PASSES):
-        count, total = np.zeros(columns), np.full(columns, -1.0)
+        count = np.zeros(columns)
+        total = np.full(columns, -1.0)
         for i in range(rows):
             for y in range(columns):
                 if weights[i, y] > shift[y]:
                     count[y] += 1.0
                     total[y] += weights[i, y]
-        before, shift = shift, total / count
+        before = shift
+        shift = total / count
         if (before == shift).all():
             break
     return np.maximum(weights - shift, 0.0)

@@ -111,18 +111,22 @@ class CpuSolver(GraphSolver, Float32Halpern):
         self._build(program, program.start(start))
 
     def _build(self, program: Program, z: FloatArray) -> None:
-        self.program, self.tiling = program, program.tiling
+        self.program = program
+        self.tiling = program.tiling
         self._parts = program.row, *incidence(program.row, self.problem.size)
-        self._cost64, scale = program.costs, np.ascontiguousarray(root_scale(z))
+        self._cost64 = program.costs
+        scale = np.ascontiguousarray(root_scale(z))
         self._row_sums = np.bincount(program.row, scale.sum(axis=1)).astype(np.float64)
         self._place(self._cost64, scale, z)
         self._inverse = 1 / self._scale
         self._rows_at_once = self.block or block_size(*z.shape)
-        self.ends, self.length = np.empty((0, 2), dtype=np.int64), np.empty(0)
+        self.ends = np.empty((0, 2), dtype=np.int64)
+        self.length = np.empty(0)
         self._join(self.graph)
 
     def _join(self, graph: Graph) -> None:
-        known, more = len(self.ends), self.program.node_graph(graph)
+        known = len(self.ends)
+        more = self.program.node_graph(graph)
         ends = np.concatenate([self.ends, more.ends])
         # Two sorted lists behind each other: merged, not sorted.
         along = np.argsort(ends[:, 0] * self.program.count + ends[:, 1], kind="stable")
@@ -140,7 +144,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
         self._u0 = np.empty((0, 2, self._x.shape[1]), dtype=np.float32)
         u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
         u[source >= 0] = self._u[source[source >= 0]]
-        self._u, self._heard = u, False
+        self._u = u
+        self._heard = False
         block = self.ends // self._rows_at_once
         inside = np.flatnonzero(block[:, 0] == block[:, 1])
         blocks = -(-len(self._x) // self._rows_at_once)
@@ -169,13 +174,15 @@ class CpuSolver(GraphSolver, Float32Halpern):
             rows = slice(begin, begin + ROWS_AT_ONCE)
             self._u[rows] *= change[self.ends[rows]]
         np.divide(self._x, change, out=self._x)
-        self._scale, self._inverse = scale, 1 / scale
+        self._scale = scale
+        self._inverse = 1 / scale
         sums = scale.sum(axis=1, dtype=np.float64)
         self._row_sums = np.bincount(self.program.row, sums).astype(np.float64)
         self._heard = False
 
     def _iterate(self, steps: int, since: int) -> float:
-        moved, weight = np.zeros(3), self.weight
+        moved = np.zeros(3)
+        weight = self.weight
         threads = numba.get_num_threads()
         numba.set_num_threads(1 if self._u.size <= SERIAL_MULTIPLIERS else threads)
         try:
@@ -205,7 +212,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
     def grouped(self) -> tuple[BoolArray, FloatArray, float]:
         """Which records, by place in space, tiles see; the current table on those nodes, every
         output of a tile once, and its loss."""
-        program, tiling = self.program, self.tiling
+        program = self.program
+        tiling = self.tiling
         z = self._table().astype(np.float64)
         loss = float((z * self._cost64).sum())
         for tile, k in np.argwhere(tiling.again).tolist():
@@ -224,18 +232,22 @@ class CpuSolver(GraphSolver, Float32Halpern):
         return Lent(self.program, self.ends, self.growth_above, sides, self._inverse, self.unit)
 
     def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
-        program, count = self.program, self.program.count
+        program = self.program
+        count = self.program.count
         place = np.empty((2, self.problem.outputs_count), dtype=np.int64)
         first = np.nonzero(~self.tiling.again)
         place[:, self.tiling.tiles[first]] = first
         tile, column = place[:, multipliers.columns]
         near, far = program.node[tile, multipliers.pairs[multipliers.owner].T]
-        low, high = np.minimum(near, far), np.maximum(near, far)
-        keys, wanted = self.ends[:, 0] * count + self.ends[:, 1], low * count + high
+        low = np.minimum(near, far)
+        high = np.maximum(near, far)
+        keys = self.ends[:, 0] * count + self.ends[:, 1]
+        wanted = low * count + high
         edge = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         known = np.flatnonzero((low >= 0) & (keys[edge] == wanted))
         edge, near, far, column = (part[known] for part in (edge, near, far, column))
-        value, side = multipliers.values[known] / self.unit, (near > far).astype(np.int64)
+        value = multipliers.values[known] / self.unit
+        side = (near > far).astype(np.int64)
         # What each record felt of an edge then, under another epsilon too.
         before = total_from_below(self.least())
         with np.errstate(over="ignore", invalid="ignore"):
@@ -248,7 +260,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
             self._u[...] = 0
             return
         self._mu[...] = least[self.problem.domain.tiles.order] / self.unit
-        self._heard, self.weight = False, WARM_WEIGHT
+        self._heard = False
+        self.weight = WARM_WEIGHT
         self._restart()
 
     # Tiles that see more.
@@ -274,12 +287,12 @@ class CpuSolver(GraphSolver, Float32Halpern):
 
     def _widen(self) -> None:
         nats = WIDER * self.tiling.nats
-        farther = Tiling.reaching(self.problem, self.graph, nats)
-        self._see(farther.sees | self.tiling.sees, nats)
+        self._see(Tiling.reaching(self.problem, self.graph, nats).sees | self.tiling.sees, nats)
 
     def _see(self, sees: BoolArray, nats: float) -> None:
         """Go on with tiles that see all that they saw, and more."""
-        before, old = copy(self), self.program
+        before = copy(self)
+        old = self.program
         program = Program(self.problem, self.tiling.seeing(self.problem, sees, nats))
         nodes = program.node[old.tile, old.record]
         z = np.zeros((program.count, self._x.shape[1]))
@@ -296,7 +309,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
         )
         unit = np.float32(before.unit / self.unit)
         for begin in range(0, len(at), ROWS_AT_ONCE):
-            here, there = at[begin : begin + ROWS_AT_ONCE], slice(begin, begin + ROWS_AT_ONCE)
+            here = at[begin : begin + ROWS_AT_ONCE]
+            there = slice(begin, begin + ROWS_AT_ONCE)
             change = self._scale[self.ends[here]] * before._inverse[before.ends[there]]
             self._u[here] = unit * before._u[there] * change
         self._mu[...] = unit * before._mu

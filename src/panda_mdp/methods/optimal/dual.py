@@ -45,8 +45,7 @@ def centre_proof(problem: Problem, centre: int) -> Proved:
     metric = problem.domain.metric
     length = metric.pairs(pairs[:, 0], pairs[:, 1])
     growths = bound.growth(problem.epsilon, length, metric.relative_error)
-    lent = problem.weighted_loss[others] / growths[:, None]
-    return Proved(problem, Multipliers.of(pairs, lent))
+    return Proved(problem, Multipliers.of(pairs, problem.weighted_loss[others] / growths[:, None]))
 
 
 def free_proof(problem: Problem) -> Proved:

@@ -57,7 +57,8 @@ class SparseFinish:
     def candidate(self, solver: Any) -> Candidate:
         """The solver's table over a floor, rows summing to 1."""
         sees, z, loss = solver.grouped()
-        columns, epsilon = solver.tiling.columns, self.problem.epsilon
+        columns = solver.tiling.columns
+        epsilon = self.problem.epsilon
         return Candidate(*self.closure.cut_for(columns, sees, z, self._floor(loss), epsilon))
 
     def _floor(self, loss: float) -> FloatArray:
@@ -74,12 +75,12 @@ class SparseFinish:
 
     def _nearly(self, table: Candidate) -> Any:
         """The table closed once over near pairs."""
-        within = self.problem.epsilon * (1 - SLACK)
-        return next(table.closure.rounds(table.z, within, NEAR_NATS))[0]
+        return next(table.closure.rounds(table.z, self.problem.epsilon * (1 - SLACK), NEAR_NATS))[0]
 
     def certify(self, table: Candidate, standing: Standing) -> Mechanism:
         """Close and scale until the audited rate is below epsilon, quantise and audit."""
-        problem, epsilon = self.problem, self.problem.epsilon * (1 - SLACK)
+        problem = self.problem
+        epsilon = self.problem.epsilon * (1 - SLACK)
         for audits in self.audits_before:
             done = close_until_private(table.closure, table.z, epsilon, audits=audits)
             rows = self._quantised(done.closure, done.matrix)
@@ -101,14 +102,16 @@ class HostFinish(SparseFinish):
     """Compiled; remembers what the last estimate gave every node."""
 
     def loss(self, table: Candidate) -> float:
-        cut, z = table.closure.cut, table.z
+        cut = table.closure.cut
+        z = table.z
         columns = cut.columns[cut.group]
         cost = self.problem.loss[cut.record[:, None], np.maximum(columns, 0)]
         above = np.where(columns >= 0, (z - cut.floors[cut.group]) * cost, 0.0).sum(axis=1)
         return float(self.problem.prior[cut.record] @ above + self.problem.mean_loss @ cut.floor)
 
     def _nearly(self, table: Candidate) -> FloatArray:
-        z, cut = super()._nearly(table), table.closure.cut
+        z = super()._nearly(table)
+        cut = table.closure.cut
         self._mass = (z - cut.floors[cut.group]).sum(axis=1)
         return z
 

@@ -35,7 +35,8 @@ from panda_mdp.table.bound import UNIT_ROUNDOFF, Multipliers, Proved, growth, to
 
 CHECK = 40
 ROW_PULL = 5.0
-START_WEIGHT, WARM_WEIGHT = 1.0, 0.3
+START_WEIGHT = 1.0
+WARM_WEIGHT = 0.3
 """Of the first iterations, and of those that go on from multipliers."""
 MOST_WEIGHT = 30.0
 """Where the primal has come to rest its travel is rounding alone; a weight that follows it without
@@ -47,7 +48,9 @@ SCALE_ANEW = 40
 far nearer to the end by then than any first guess."""
 MOST_KEPT = 1 << 18
 """Losses of a problem whose best multipliers are kept."""
-SUFFICIENT, NECESSARY, ARTIFICIAL = 0.2, 0.8, 0.36
+SUFFICIENT = 0.2
+NECESSARY = 0.8
+ARTIFICIAL = 0.36
 
 
 class Halpern(ABC):
@@ -144,8 +147,11 @@ class GraphSolver(Halpern):
         tuning: TilingTuning = TILING,
     ) -> None:
         super().__init__()
-        self.problem, self.graph, self.tuning = problem, graph, tuning
-        self._best, self._kept = -math.inf, None
+        self.problem = problem
+        self.graph = graph
+        self.tuning = tuning
+        self._best = -math.inf
+        self._kept = None
         self._begin(Tiling.whole(problem) if tiling is None else tiling, start)
 
     tiling: Tiling
@@ -193,7 +199,9 @@ class GraphSolver(Halpern):
 
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
-        inside, tiling, tuning = self.least(), self.tiling, self.tuning
+        inside = self.least()
+        tiling = self.tiling
+        tuning = self.tuning
         outside = tiling.outside * (1 - 2 * UNIT_ROUNDOFF)
         bound = total_from_below(np.minimum(inside, outside))
         if bound > self._best:
@@ -221,9 +229,11 @@ class GraphSolver(Halpern):
         first = ~program.tiling.again[program.tile[ends[:, 0]]]
         found = []
         for side in range(2):
-            own, other = sides[side], sides[1 - side]
+            own = sides[side]
+            other = sides[1 - side]
             edge, column = np.nonzero((own > 0) & (other < 0) & first)
-            near, far = ends[edge, side], ends[edge, 1 - side]
+            near = ends[edge, side]
+            far = ends[edge, 1 - side]
             up = own[edge, column].astype(np.float64) * inverse[near, column]
             down = other[edge, column].astype(np.float64) * inverse[far, column]
             value = unit * np.minimum(up, -down / above[edge])
@@ -251,5 +261,4 @@ def root_scale(z: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
     """CSR lists of edge slots (2 edge + side) by record: offsets and slots."""
     flat = ends.ravel()
-    slot = np.argsort(flat, kind="stable")
-    return offsets(np.bincount(flat, minlength=records)), slot
+    return offsets(np.bincount(flat, minlength=records)), np.argsort(flat, kind="stable")

@@ -47,7 +47,8 @@ class Losses:
     """p_x c_xy of records and outputs, on the devices."""
 
     def __init__(self, problem: Problem, on: Placement) -> None:
-        self.problem, self.on = problem, on
+        self.problem = problem
+        self.on = on
 
     @cached_property
     def _table(self) -> Array:
@@ -63,8 +64,8 @@ class Losses:
 
     def weighted(self, records: Array, columns: Array | None) -> Array:
         """The same times the prior."""
-        plain, prior = self.plain(records, columns), self.on.whole(self.problem.prior)
-        return pdhg.weighted(self.on.mesh, plain, prior, records)
+        plain = self.plain(records, columns)
+        return pdhg.weighted(self.on.mesh, plain, self.on.whole(self.problem.prior), records)
 
 
 class Nodes(Program):
@@ -86,7 +87,8 @@ class Nodes(Program):
             rows = ladder(problem.size + 1)
             row = put(np.pad(self.record, pad, constant_values=rows - 1).astype(np.int32))
             along = put(lists_of(self.record, np.arange(self.count), rows, self.size - 1))
-        real, number = put(np.arange(self.size) < self.count), put(self.node.astype(np.int32))
+        real = put(np.arange(self.size) < self.count)
+        number = put(self.node.astype(np.int32))
         self.arrays = pdhg.Nodes(tile, record, real, number, columns, row, along)
         self._losses = Losses(problem, self.on)
         self._longest = [power(self.size)] * 2
@@ -164,15 +166,18 @@ class JaxSolver(GraphSolver):
 
     def _build(self, nodes: Nodes, z: Array) -> None:
         """Take over nodes and a table on them."""
-        self.tiling, self.nodes, self._on = nodes.tiling, nodes, nodes.on
-        length, width = self._room(nodes.edges(self.graph), 0), self._on.width
-        require_memory(bytes_needed(nodes.size, length, width), self._mesh)
+        self.tiling = nodes.tiling
+        self.nodes = nodes
+        self._on = nodes.on
+        length = self._room(nodes.edges(self.graph), 0)
+        require_memory(bytes_needed(nodes.size, length, self._on.width), self._mesh)
         self._exists = self._on.sharded(np.ones(self._on.outputs, np.bool_), False)
         self._costs, self._scale, x, unit = pdhg.begin(
             self._mesh, nodes.costs, z, nodes.arrays.real, self._exists, smallest=SMALLEST
         )
         self.unit = float(unit)
-        put, last = self._on.whole, np.full(length, nodes.size - 1, np.int32)
+        put = self._on.whole
+        last = np.full(length, nodes.size - 1, np.int32)
         self._edges: Any = tuple(put(part) for part in (last, last, np.zeros_like(last)))
         nothing = np.zeros((length, self._on.outputs), np.float32)
         u = tuple(self._on.sharded(nothing, 0.0) for _ in range(2))
@@ -225,8 +230,10 @@ class JaxSolver(GraphSolver):
     def _widen(self) -> None:
         """Go on from the current table with tiles that see more."""
         tiling = Tiling.reaching(self.problem, self.graph, WIDER * self.tiling.nats)
-        self.weight, self._scale_anew = START_WEIGHT, self.iterations + SCALE_ANEW
-        old, z = self.nodes.arrays, self.table()
+        self.weight = START_WEIGHT
+        self._scale_anew = self.iterations + SCALE_ANEW
+        old = self.nodes.arrays
+        z = self.table()
         with precise():
             nodes = Nodes(self.problem, tiling, self._devices)
             self._build(nodes, pdhg.moved(z, old, nodes.arrays))
@@ -288,7 +295,8 @@ class JaxSolver(GraphSolver):
             return self.nodes.sees, folded, float(loss)
 
     def _lent(self) -> Lent:
-        host, edges = self._on.host, self._edges
+        host = self._on.host
+        edges = self._edges
         ends = np.stack([np.asarray(edges.first), np.asarray(edges.second)], axis=1)
         # The others are padding.
         real = np.flatnonzero(ends[:, 0] < self.nodes.count)
@@ -328,7 +336,8 @@ class DeviceFinish(SparseFinish):
         self._losses = Losses(problem, Placement(one, problem.outputs_count))
 
     def loss(self, table: Candidate) -> float:
-        cut, closure = table.closure.cut, table.closure
+        cut = table.closure.cut
+        closure = table.closure
         with precise():
             columns = np.pad(np.maximum(cut.columns, 0), ((0, 1), (0, 0))).astype(np.int32)
             named = floored.names(cut.blocks, closure.records, columns)

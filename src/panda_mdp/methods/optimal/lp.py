@@ -96,7 +96,8 @@ def boxed_rows(
     rows, lower, upper = table_rows(ends, exponent, *most.shape)
     rows.data *= most.ravel()[rows.indices]
     pairs = rows.data[most.size :].reshape(-1, 2)
-    own, other = pairs.max(axis=1), -pairs.min(axis=1)
+    own = pairs.max(axis=1)
+    other = -pairs.min(axis=1)
     factors = (other <= LARGEST_RATIO * own) / np.sqrt(own * other)
     pairs *= factors[:, None]
     return rows, lower, upper, factors
@@ -111,7 +112,8 @@ def table_rows(
     rows = scipy.sparse.csr_array(scipy.sparse.vstack([sum_rows(records, outputs), edges]))
     # Blocks of few outputs are stored whole.
     rows.eliminate_zeros()
-    ones, count = np.ones(records), edges.shape[0]
+    ones = np.ones(records)
+    count = edges.shape[0]
     lower = np.append(ones, np.full(count, -np.inf))
     return rows, lower, np.append(ones, np.zeros(count))
 
@@ -197,7 +199,8 @@ class OneLp(TableSolver):
         with standing.stage("build"):
             parts = self.parts()
         for attempt in self.attempts:
-            left, self.ended = standing.left(), Stopped.TIME_LIMIT
+            left = standing.left()
+            self.ended = Stopped.TIME_LIMIT
             if left is not None and left <= 0:
                 return
             self.answer, self.ended = self.solver(*parts, *attempt).attempt(left)
@@ -232,7 +235,8 @@ class HighsLp(OneLp):
         algorithm: Algorithm,
         tolerance: float | None = None,
     ) -> None:
-        self.problem, self.pairs = problem, pairs
+        self.problem = problem
+        self.pairs = pairs
         self.attempts = ((algorithm, tolerance),)
 
     def begin(self, standing: Standing) -> None:
@@ -275,7 +279,8 @@ class SmallLp(OneLp):
         problem = self.problem
         self._free = free_bound(problem)
         self.graph = all_pairs(problem.domain, problem.epsilon, LARGEST_EXPONENT)
-        self.edges, self.exponent = self.graph.count, problem.epsilon * self.graph.length
+        self.edges = self.graph.count
+        self.exponent = problem.epsilon * self.graph.length
         centres = [centre_bound(problem, x) for x in range(problem.size)]
         standing.raise_bound(max(self._free, *centres))
         self.proofs = [free_proof(problem), centre_proof(problem, int(np.argmax(centres)))]
@@ -297,7 +302,9 @@ class SmallLp(OneLp):
 
     def parts(self) -> Parts:
         """The LP in w = z / b, rows divided by the mean of their two coefficients."""
-        ends, exponent, most = self.graph.ends, self.exponent, self._most
+        ends = self.graph.ends
+        exponent = self.exponent
+        most = self._most
         rows, lower, upper, self._factors = boxed_rows(ends, exponent, most)
         few = len(self._factors) <= SIMPLEX_ROWS
         order: tuple[Algorithm, ...] = ("simplex", "ipm") if few else ("ipm", "simplex")

@@ -59,7 +59,9 @@ class FirstOrder(TableSolver):
         graph: Graph | None = None,
         proof: Proved | None = None,
     ) -> None:
-        self.problem, self.engine, self.initial = problem, engine, initial
+        self.problem = problem
+        self.engine = engine
+        self.initial = initial
         known = None if proof is None else proof.multipliers
         self.known = known if isinstance(known, Multipliers) else None
         """Of a solve before, to begin with, and the epsilon that they are for."""
@@ -68,12 +70,15 @@ class FirstOrder(TableSolver):
         """To begin with; None for the one of near pairs."""
         if self.known is not None:
             self.tuning = replace(self.tuning, first_check=self.tuning.step)
-        self.backend, self.audit, self.agree = engine.name, engine.audit, engine.agree
+        self.backend = engine.name
+        self.audit = engine.audit
+        self.agree = engine.agree
         self.finish: Any = None
         """What makes sparse tables, where there are many tiles."""
         self.iterates: Any = None
         """What iterates, from the first iteration on."""
-        self._opening, self._risen = -math.inf, False
+        self._opening = -math.inf
+        self._risen = False
         """The bound that needs no iteration, and whether one is above it."""
 
     def begin(self, standing: Standing) -> None:
@@ -131,7 +136,8 @@ class FirstOrder(TableSolver):
     def advance(self, target: int, standing: Standing) -> None:
         while self.iterates.iterations < target and not standing.late():
             self.iterates.advance(self.tuning.step)
-        self.iterations, self.edges = self.iterates.iterations, self.iterates.graph.count
+        self.iterations = self.iterates.iterations
+        self.edges = self.iterates.graph.count
 
     def bound(self) -> float:
         bound = self._sound(self.iterates.bound())
@@ -139,7 +145,8 @@ class FirstOrder(TableSolver):
         return bound
 
     def proof(self) -> Proved | None:
-        problem, found = self.problem, self.iterates
+        problem = self.problem
+        found = self.iterates
         if problem.loss.size > MOST_STORED:
             return None
         if self._risen:
@@ -156,9 +163,10 @@ class FirstOrder(TableSolver):
         """The loss after one round of the repair."""
         if self.finish:
             return self.finish.estimate(candidate)
-        problem, floor = self.problem, self.floor(candidate)
-        cost, prior = problem.weighted_loss, problem.prior
-        return estimated_loss(self.closure, candidate, problem.epsilon, floor, cost, prior)
+        problem = self.problem
+        floor = self.floor(candidate)
+        cost = problem.weighted_loss
+        return estimated_loss(self.closure, candidate, problem.epsilon, floor, cost, problem.prior)
 
     def floor(self, candidate: Any) -> FloatArray:
         """The floor under a table's outputs; 0 under those that it hardly uses, and leaves out."""
@@ -187,7 +195,8 @@ class FirstOrder(TableSolver):
         self.iterates.grow(candidate if self.finish else None)
 
     def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
-        dense, stopped = not self.finish, standing.stopped
+        dense = not self.finish
+        stopped = standing.stopped
         if standing.best is not None and dense and stopped is not Stopped.INTERRUPTED:
             yield remap(standing.best)
         if standing.value > self.problem.mean_loss.min():

@@ -40,7 +40,8 @@ from panda_mdp.space.tiles import order_in_space
 WIDTH = 32
 WIDER = 1.5
 """By which tiles see farther where what they do not see limits the bound."""
-SLOPE_EDGES, SLOPE_OUTPUTS = 2048, 512
+SLOPE_EDGES = 2048
+SLOPE_OUTPUTS = 512
 """Of which the slopes of the loss are looked at."""
 LANDMARKS = 16
 """Records by whose losses outputs are compared."""
@@ -141,7 +142,8 @@ def typical_slope(problem: Problem, graph: Graph) -> float:
     if not graph.count:
         return 0.0
     step = max(1, graph.count // SLOPE_EDGES)
-    ends, length = graph.ends[::step], graph.length[::step]
+    ends = graph.ends[::step]
+    length = graph.length[::step]
     columns = np.arange(0, problem.outputs_count, max(1, problem.outputs_count // SLOPE_OUTPUTS))
     rise = problem.loss[ends[:, :1], columns] - problem.loss[ends[:, 1:], columns]
     return float(np.quantile(np.abs(rise) / length[:, None], 0.9))
@@ -164,7 +166,8 @@ class Program:
     """The nodes of a tiling: tile by tile, within a tile in the records' order in space."""
 
     def __init__(self, problem: Problem, tiling: Tiling) -> None:
-        self.problem, self.tiling = problem, tiling
+        self.problem = problem
+        self.tiling = tiling
         order = problem.domain.tiles.order
         self.place = np.argsort(order)
         self.tile, self.row = np.nonzero(tiling.sees[:, order])
@@ -215,14 +218,14 @@ class Program:
         """Every edge in every tile that sees both of its ends, sorted by its ends."""
         rows = np.sort(self.place[graph.ends], axis=1)
         along = np.argsort(rows[:, 0] * self.problem.size + rows[:, 1], kind="stable")
-        rows, length = rows[along], graph.length[along]
+        rows = rows[along]
+        length = graph.length[along]
         if self.tiling.one:
             return Graph(rows, length)
         count = np.bincount(rows[:, 0], minlength=self.problem.size)
         begin = offsets(count)
         # Every node asks, for each edge of its record, whether its tile sees the other end.
-        own = count[self.row]
-        first = offsets(own)
+        first = offsets(count[self.row])
         node = owners(first)
         edge = np.arange(len(node)) + (begin[self.row] - first[:-1])[node]
         second = self.problem.domain.tiles.order[rows[:, 1]]
@@ -254,7 +257,8 @@ def tiling_for(
     host: bool = False,
 ) -> Tiling:
     """Tiles where they pay, on the host or on an accelerator, else one."""
-    least, nats = tuning.least_outputs, tuning.nats
+    least = tuning.least_outputs
+    nats = tuning.nats
     if host:
         nats = tuning.host_nats
         if 2 * graph.count * problem.outputs_count > tuning.host_multipliers:

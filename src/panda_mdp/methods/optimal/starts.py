@@ -41,7 +41,8 @@ def cheapest_rows(problem: Problem) -> FlooredRows:
     """
     least = float(problem.domain.neighbours(1)[1].min()) * (1 - OPEN_MARGIN)
     unit = max(1, math.ceil(TOTAL * math.exp(-problem.epsilon * least)))
-    losses, size = problem.loss, problem.size
+    losses = problem.loss
+    size = problem.size
     blocks = losses.blocks() if hasattr(losses, "blocks") else ((None, losses),)
     best = np.concatenate([block.argmin(axis=1) for _, block in blocks]).astype(np.int32)
     used = np.unique(best)

@@ -81,7 +81,8 @@ class Combined(Forms):
     work = 1.0
     relative = True
     # The loss follows the price of all measures together closely, and the rates go on moving.
-    least_step, faster = 0.01, 1.2
+    least_step = 0.01
+    faster = 1.2
 
     @classmethod
     def about(cls, measures: Sequence[Measure], limits: Sequence[Measure]) -> Combined:
@@ -176,7 +177,8 @@ class Combined(Forms):
         (rates, prices), (gained, limited) = (
             np.split(both, [len(references)]) for both in (self.rates, values)
         )
-        ratios, pace = gained / references, PACE / math.sqrt(1.0 + self.looks)
+        ratios = gained / references
+        pace = PACE / math.sqrt(1.0 + self.looks)
         shares = rates * references * np.exp(pace * (ratios - ratios.max()))
         shares = np.maximum(shares / shares.sum(), FAINTEST / len(shares))
         rates = shares / shares.sum() / references * (1 - 1e-12)
@@ -254,12 +256,14 @@ def least_factor(
     theirs = [under(references, prior) for prior in priors]
     limits = []
     for prior, (loss, error) in zip(priors, theirs, strict=True):
-        at, unit = replace(problem, prior=prior), loss or 1.0
+        at = replace(problem, prior=prior)
+        unit = loss or 1.0
         # No table has more than the loss where reports are their own best guesses, nor than a guess
         # without a report.
         most_error = min(loss, place_error(at, np.ones((problem.size, 1))))
         aim = max(min(error * (1 + MARGIN / 20), most_error * UNDER), error * UNDER)
-        off, lost = Guesses.around(at, table), Losses.under(at, unit)
+        off = Guesses.around(at, table)
+        lost = Losses.under(at, unit)
         limits.append(Measure("error", off, error or 1.0, False, -error, -aim))
         limits.append(Measure("loss", lost, 1.0, False, loss / unit, loss / unit * UNDER))
     # The first loss is limited exactly.
@@ -326,9 +330,11 @@ def measures_of(
                 f"districts has shape {given.shape}; give one number >= 0 per record, "
                 f"({problem.size},), or priors, (J, {problem.size}), not negative"
             )
-        kinds, kind = list(range(len(given))), "prior"
+        kinds = list(range(len(given)))
+        kind = "prior"
         if given.ndim == 1:
-            kinds, kind = np.unique(given).tolist(), "district"
+            kinds = np.unique(given).tolist()
+            kind = "district"
             given = problem.prior * (given == np.array(kinds)[:, None])
         known = zip(kinds, given, strict=True)
         priors |= {f", {kind} {k}": prior / prior.sum() for k, prior in known if prior.any()}

@@ -37,12 +37,14 @@ class TradeOff(CpuSolver):
         """Minimise loss + `price` v from here on."""
         if self._goal is not goal:
             if self._goal is None:
-                self._plain, self._plain64 = self._cost.copy(), self._cost64
+                self._plain = self._cost.copy()
+                self._plain64 = self._cost64
                 self._own_degree = self.degree
             self._goal = goal
             self._take(goal)
             self._w = goal.heaviest(goal.forward(self.matrix()))
-        self.price, self._rate = price, price / self.unit
+        self.price = price
+        self._rate = price / self.unit
         self.degree = self._own_degree + goal.stiffness * self._share[self.program.record]
         self._restart()
 

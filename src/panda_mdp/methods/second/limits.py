@@ -143,7 +143,9 @@ class LimitSolver(TableSolver):
     """Makes one private table within a limit of a table within and one beyond it."""
 
     def __init__(self, limit: Limit) -> None:
-        self.limit, self.goal, self.method = limit, limit.goal, limit.method
+        self.limit = limit
+        self.goal = limit.goal
+        self.method = limit.method
         self.problem = limit.first.problem
 
     def begin(self, standing: Standing) -> None:
@@ -160,7 +162,8 @@ class LimitSolver(TableSolver):
 
     def allowed(self, gap: float, bound: float) -> float:
         """A share of the loss, or of what the objective can gain at all."""
-        limit, share = self.limit, self.limit.on_loss and not self.goal.relative
+        limit = self.limit
+        share = self.limit.on_loss and not self.goal.relative
         room = gap * (limit.inside.least - bound if share else bound)
         if limit.enough is None:
             return room
@@ -195,8 +198,8 @@ class LimitSolver(TableSolver):
     def _repaired(self, table: FloatArray) -> FloatArray:
         if table is self.limit.inside.table:
             return table
-        floor, epsilon = self.floor(table), self.problem.epsilon
-        return repair(self.closure, table, epsilon, self.tightening, floor).matrix
+        floor = self.floor(table)
+        return repair(self.closure, table, self.problem.epsilon, self.tightening, floor).matrix
 
 
 class ExactLimit(LimitSolver, OneLp):
@@ -211,13 +214,15 @@ class ExactLimit(LimitSolver, OneLp):
     # HiGHS's tables are accurate, so the closure needs little room for what normalising leaves.
     tightening = 5e-6
     attempts = (("ipm", None), ("simplex", None), ("ipm", 1e-6))
-    _bound, _table = -math.inf, None
+    _bound = -math.inf
+    _table = None
 
     def begin(self, standing: Standing) -> None:
         """All in range of HiGHS's tolerances, as in lp.py: tables within the limit on the loss, or
         no worse than the one that keeps the other limit, lie in the box of their excess."""
         LimitSolver.begin(self, standing)
-        problem, limit = self.problem, self.limit
+        problem = self.problem
+        limit = self.limit
         self._free = free_bound(problem)
         largest = limit.most if limit.on_loss else limit.inside.least
         self.scale, excess, self._most = entry_bounds(problem, largest, self._free)
@@ -225,7 +230,8 @@ class ExactLimit(LimitSolver, OneLp):
         few = problem.size <= ALL_PAIRS_RECORDS
         build = partial(all_pairs, most=LARGEST_EXPONENT) if few else constraint_graph
         self.graph = build(problem.domain, problem.epsilon)
-        self.edges, self.exponent = self.graph.count, problem.epsilon * self.graph.length
+        self.edges = self.graph.count
+        self.exponent = problem.epsilon * self.graph.length
         self._ceilings = self.goal.ceilings(limit.most, limit.on_loss)
 
     def advance(self, target: int, standing: Standing) -> None:
@@ -236,7 +242,9 @@ class ExactLimit(LimitSolver, OneLp):
             table = super().candidate()
             if table is None or not table.sum(axis=1).all():
                 return
-            self._table, held, now = table, self._ceilings, normalise(table)
+            self._table = table
+            held = self._ceilings
+            now = normalise(table)
             # In place of the guesses that are worth least there.
             self._ceilings = [replace(c, gain=c.gain.moved(now, c.gain.forward(now))) for c in held]
             if all(new.gain is old.gain for new, old in zip(self._ceilings, held, strict=True)):
@@ -249,7 +257,9 @@ class ExactLimit(LimitSolver, OneLp):
         return self._bound
 
     def parts(self) -> Parts:
-        limit, most, ceilings = self.limit, self._most, self._ceilings
+        limit = self.limit
+        most = self._most
+        ceilings = self._ceilings
         outputs = most.shape[1]
         private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
         signs = [1.0 if c.gain.least >= 0 else -1.0 for c in ceilings]
@@ -322,24 +332,31 @@ class Descent(LimitSolver):
         from panda_mdp.methods.second.first_order import TradeOff
 
         super().begin(standing)
-        problem, first, limit = self.problem, self.limit.first, self.limit
+        problem = self.problem
+        first = self.limit.first
+        limit = self.limit
         self.solver = self._given or TradeOff(
             problem, constraint_graph(problem.domain, problem.epsilon), first.matrix
         )
         self.inside: Point = limit.inside
         self.outside: Point | None = None
-        self._origin, price_factor = limit.limited(first.matrix), self.goal.price_factor
+        self._origin = limit.limited(first.matrix)
+        price_factor = self.goal.price_factor
         self._room = room = abs(limit.most - self._origin)
         # With the price a loss moves from its origin as the square, an objective as the root, which
         # follows more slowly; the aim is the share of the way to the limit that is aimed at.
         if limit.on_loss:
             gain = limit.inside.least - limit.least(one_row(problem))
             self.price = price_factor * room / (gain if gain > 0 else 1.0)
-            self._power, self._aim, self._rest = 2.0, 0.97, 1
+            self._power = 2.0
+            self._aim = 0.97
+            self._rest = 1
         else:
             whole = self._origin - limit.inside.limited
             self.price = 0.25 * price_factor * first.loss * room / whole**2
-            self._power, self._aim, self._rest = 0.5, 1.02, 2
+            self._power = 0.5
+            self._aim = 1.02
+            self._rest = 2
             self.outside = Point(self._origin, first.loss, first.matrix)
         # Certified when the estimate says so or work is over; a price at rest may still move.
         self.tuning = Tuning(
@@ -349,7 +366,9 @@ class Descent(LimitSolver):
             negligible=0.0,
         )
         self._began = self.solver.iterations
-        self._last_step, self._farthest, self._rested = 0.0, FARTHEST, 0
+        self._last_step = 0.0
+        self._farthest = FARTHEST
+        self._rested = 0
         if room > 0:
             self._aim_at(self.price)
 
@@ -365,15 +384,15 @@ class Descent(LimitSolver):
             self.ended = Stopped.NEGLIGIBLE
             return
         check_time()
-        left = standing.budget.iterations - self.iterations
-        self.solver.advance(min(CHECK, left))
+        self.solver.advance(min(CHECK, standing.budget.iterations - self.iterations))
         self.iterations = self.solver.iterations - self._began
         self.edges = self.solver.graph.count
         table = self.solver.matrix()
         nearly = estimate(self.closure, table, self.problem.epsilon)
         self.loss = self.problem.expected_loss(nearly)
         self.objective = self.goal.value(nearly)
-        limit, score = self.limit, self.limit.score(self.inside, self.outside)
+        limit = self.limit
+        score = self.limit.score(self.inside, self.outside)
         point = Point(*limit.pair(self.loss, self.objective), table)
         if point.limited > limit.most:
             if limit.score(self.inside, point) <= score:
@@ -399,7 +418,8 @@ class Descent(LimitSolver):
         moved = max(share / self._aim, FAINTEST)
         self.solver.follow()
         self._rested += 1
-        forms, step = self.goal, -math.log(moved) / self._power
+        forms = self.goal
+        step = -math.log(moved) / self._power
         reach = forms.faster * self._farthest
         if min(abs(step), reach) <= forms.least_step or self._rested < self._rest:
             return
@@ -422,7 +442,9 @@ def mixture(table: FloatArray, safe: FloatArray, measure: Measure, most: float) 
     value = measure(table)
     if value <= most:
         return table
-    share, mixed, reached = 1.0, safe, measure(safe)
+    share = 1.0
+    mixed = safe
+    reached = measure(safe)
     for _ in range(CHORDS):
         if not reached < most:
             break

@@ -234,7 +234,8 @@ class Guesses(Forms):
     problem: Problem
     at_rest: float
     """Precision of the guesses of a value."""
-    name, sign = "error", -1.0
+    name = "error"
+    sign = -1.0
     work = 0.4
     price_factor = 10.0
 
@@ -249,7 +250,8 @@ class Guesses(Forms):
     @classmethod
     def around(cls, problem: Problem, table: FloatArray | None) -> Guesses:
         """Guesses round the best one of each output of a table; all records without one."""
-        domain, size = problem.domain, problem.size
+        domain = problem.domain
+        size = problem.size
         if table is None:
             alike = _costs(problem, as_guesses(domain, np.arange(size)))
             each = np.broadcast_to(alike, (problem.outputs_count, size, size))
@@ -326,7 +328,8 @@ class Losses(Guesses):
         shares = (problem.weighted_loss / most).T[:, None].astype(np.float32)
         return cls(2.0, shares, problem, AT_REST)
 
-    value, moved = Forms.value, Forms.moved
+    value = Forms.value
+    moved = Forms.moved
 
 
 def place_error(problem: Problem, table: FloatArray, at_rest: float = AT_REST) -> float:
@@ -336,8 +339,7 @@ def place_error(problem: Problem, table: FloatArray, at_rest: float = AT_REST) -
 
 
 def _costs(problem: Problem, guesses: npt.NDArray[Any]) -> Float32Array:
-    apart = guess_distances(problem.domain, guesses)
-    return (-problem.prior * apart).astype(np.float32)
+    return (-problem.prior * guess_distances(problem.domain, guesses)).astype(np.float32)
 
 
 Name = Literal["vulnerability", "located", "error"]

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 EXACT_ENTRIES = 1_000
 """Entries of a table up to which the LP goes to HiGHS: a second or so."""
-LEAST_WORK, MOST_SMALL_WORK = 200, 2000
+LEAST_WORK = 200
+MOST_SMALL_WORK = 2000
 SECONDS_WORTH = 25_000_000
 """Entries times iterations that take seconds: small tables have so many, within those limits, for
 a price may have to be met exactly there."""
-LIMIT_WORK, LEAST_LIMIT_WORK = 4.0, 1200
+LIMIT_WORK = 4.0
+LEAST_LIMIT_WORK = 1200
 """Iterations of a limit, of those of the first solve, and at least: it ends by itself when the gap
 is reached."""
 OBJECTIVE_GAP = 0.05
@@ -71,7 +73,8 @@ def second_objective(
     check_name(name, radius)
     budget = Budget(gap, time_limit)
     best, trade_off = first_table(first, backend, budget, progress)
-    most, exact = (1 + slack) * best.loss, is_exact(problem, backend)
+    most = (1 + slack) * best.loss
+    exact = is_exact(problem, backend)
     goal = objective(problem, name, radius, None if exact else best.matrix)
     limit = Limit(goal, best, most)
     fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
@@ -126,7 +129,8 @@ def limit_attacker(
     exact = is_exact(problem, backend)
     goal = objective(problem, attacker, radius, None if exact else free.matrix)
     asked = Limit(goal, free, goal.sign * limit, safe)
-    least, value = free.lower_bound or 0.0, asked.limited(free.matrix)
+    least = free.lower_bound or 0.0
+    value = asked.limited(free.matrix)
     facts: dict[str, Any] = {
         "objective": attacker,
         "radius": radius,
