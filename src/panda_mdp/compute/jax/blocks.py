@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +140,7 @@ PAIRS = Pairs(BLOCKS, WHOLE, WHOLE)
 
 
 @mapped((ROWS, WHOLE, BLOCKS, OUTPUTS), TABLE)
-def start(table: Array, rows: Array, c: Blocks, floor: Array) -> Array:
+def start(table, rows, c: Blocks, floor):
     """Rows of a table in their tiles, summing to 1 over a floor; it alone where it is `UNUSED`."""
     z = jnp.where(floor > UNUSED, jnp.maximum(table[rows].astype(jnp.float64), 0.0), 0.0)
     sums = summed(jnp.sum(z, axis=2, keepdims=True))
@@ -150,19 +150,19 @@ def start(table: Array, rows: Array, c: Blocks, floor: Array) -> Array:
 
 
 @mapped((TABLE, WHOLE), ROWS)
-def by_slot(z: Array, slots: Array) -> Array:
+def by_slot(z, slots):
     """Blocks back as rows."""
     return _flat(z)[slots]
 
 
 @mapped((ROWS, WHOLE, BLOCKS), TABLE)
-def tiled(table: Array, rows: Array, c: Blocks) -> Array:
+def tiled(table, rows, c: Blocks):
     """Rows in their tiles as they are, padding 0."""
     return jnp.where(c.there, table[rows], 0)
 
 
 @mapped((ROWS, WHOLE, BLOCKS, TABLE), (OUTPUTS, WHOLE))
-def survey(table: Array, rows: Array, c: Blocks, weighted: Array) -> tuple[Array, Array]:
+def survey(table, rows, c: Blocks, weighted):
     """The largest entry of every column and the expected loss of the rows scaled to sum 1."""
     z = jnp.where(c.there, table[rows].astype(jnp.float64), 0.0)
     sums, loss = (summed(jnp.sum(part, axis=2)) for part in (z, z * weighted))
@@ -170,26 +170,26 @@ def survey(table: Array, rows: Array, c: Blocks, weighted: Array) -> tuple[Array
 
 
 @mapped((TABLE, TABLE), WHOLE)
-def expected(z: Array, weighted: Array) -> Array:
+def expected(z, weighted):
     """sum p c z; the weights of padding are 0."""
     return summed(jnp.sum(z * weighted))
 
 
-def _flat(z: Array) -> Array:
+def _flat(z):
     return z.reshape(-1, z.shape[2])
 
 
 # Which pairs matter.
 
 
-def _extremes(z: Array, c: Blocks) -> tuple[Array, Array]:
+def _extremes(z, c: Blocks):
     """The largest and the least entry of every block and output: (blocks, 1, width)."""
     high = jnp.max(jnp.where(c.there, z, -jnp.inf), axis=1, keepdims=True)
     return high, jnp.min(jnp.where(c.there, z, jnp.inf), axis=1, keepdims=True)
 
 
 @mapped((TABLE, ROWS, BLOCKS), WHOLE)
-def span(logs: Array, under: Array | None, c: Blocks) -> Array:
+def span(logs, under: Array | None, c: Blocks):
     """The largest log ratio within an output."""
     groups = len(c.number) - 1
     high, low = (part[:, 0] for part in _extremes(logs, c))
@@ -201,10 +201,10 @@ def span(logs: Array, under: Array | None, c: Blocks) -> Array:
     return jax.lax.pmax(jnp.max(high - low), AXIS)
 
 
-def _reach(high: Array, low: Array, under: Array | None, pairs: Pairs) -> Array:
+def _reach(high, low, under: Array | None, pairs: Pairs):
     """Upper bounds on what the second block's logarithms exceed the first one's by."""
 
-    def part(at: Array) -> Array:
+    def part(at):
         least = pairs.rows(at, low, under)[0]
         largest = pairs.rows(at, high, under)[1]
         return jnp.max(largest - least, axis=(1, 2))
@@ -213,7 +213,7 @@ def _reach(high: Array, low: Array, under: Array | None, pairs: Pairs) -> Array:
     return jax.lax.pmax(jax.lax.map(part, parts).ravel(), AXIS)
 
 
-def _acting(z: Array, pairs: Pairs, epsilon: Any, nats: Any) -> Array:
+def _acting(z, pairs: Pairs, epsilon, nats):
     """Which pairs may raise an entry, those within `nats`."""
     high, low = _extremes(z, pairs.blocks)
     gap = epsilon * pairs.near.between[pairs.ends(pairs.at)[2]]
@@ -221,7 +221,7 @@ def _acting(z: Array, pairs: Pairs, epsilon: Any, nats: Any) -> Array:
     return (reach > gap) & (gap < nats) & (pairs.at < pairs.end)
 
 
-def fold(at: Array, wanted: Array, body: Any, state: Any) -> Any:
+def fold(at, wanted, body, state):
     """Fold `body(numbers, fresh, state)` over what is wanted of a list, in chunks; behind the last
     of it, where it is not `fresh`, stands the first of the list again and again."""
     chunk = min(CHUNK, len(at))
@@ -229,7 +229,7 @@ def fold(at: Array, wanted: Array, body: Any, state: Any) -> Any:
     size = len(at) + -len(at) % chunk
     chosen = at[jnp.nonzero(wanted, size=size, fill_value=0)[0]]
 
-    def part(k: Array, state: Any) -> Any:
+    def part(k, state):
         fresh = k * chunk + jnp.arange(chunk) < count
         return body(jax.lax.dynamic_slice_in_dim(chosen, k * chunk, chunk), fresh, state)
 
@@ -237,7 +237,7 @@ def fold(at: Array, wanted: Array, body: Any, state: Any) -> Any:
 
 
 @partial(jax.jit, static_argnames="wanted")
-def pair_mask(c: Blocks, near: Near, wanted: Literal["both", "later"]) -> tuple[Array, Array]:
+def pair_mask(c: Blocks, near: Near, wanted: Literal["both", "later"]):
     """(groups, P): which groups have blocks in both tiles of a pair, or in one of a pair that is
     listed once; and how many that are."""
     first, second = (c.number[:-1, side] >= 0 for side in (near.first, near.second))
@@ -247,13 +247,13 @@ def pair_mask(c: Blocks, near: Near, wanted: Literal["both", "later"]) -> tuple[
 
 
 @partial(jax.jit, static_argnames="size")
-def places(mask: Array, size: int) -> Array:
+def places(mask, size: int):
     """The places of a mask, and padding behind them."""
     return jnp.nonzero(mask.reshape(-1), size=size, fill_value=mask.size)[0]
 
 
 @jax.jit
-def distances(near: Near, real: Array) -> Array:
+def distances(near: Near, real):
     """The table of all pairs."""
     every = jnp.arange(len(near.first))
     return jax.lax.map(lambda p: near.apart(p[None], real)[0], every, batch_size=CHUNK)
@@ -262,15 +262,13 @@ def distances(near: Near, real: Array) -> Array:
 # Closing.
 
 
-def _factors(distance: Array, epsilon: Any, nats: Any) -> Array:
+def _factors(distance, epsilon, nats):
     exponent = epsilon * distance
     return jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
 
 
 @mapped((TABLE, PAIRS, WHOLE, WHOLE, WHOLE), TABLE)
-def close(
-    z: Array, pairs: Pairs, active: Array, epsilon: Any, nats: Any, kernels: Kernels
-) -> Array:
+def close(z, pairs: Pairs, active, epsilon, nats, kernels: Kernels):
     """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
     (T, 64); of pairs of records within `nats`."""
     near = pairs.near
@@ -285,7 +283,7 @@ def close(
         sources = second[at], p[at].astype(jnp.int32)
         return triton.raised(z, factors, *ranges, *sources, rows, kernels == "interpret")
 
-    def body(at: Array, _: Array, out: Array) -> Array:
+    def body(at, _, out):
         a, b, p = pairs.ends(at)
         factor = _factors(near.apart(p, pairs.blocks.real), epsilon, nats)
         best = jnp.max(factor[:, :, :, None] * z[b][:, None, :, :], axis=2)
@@ -294,7 +292,7 @@ def close(
     return fold(pairs.at, wanted, body, z)
 
 
-def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
+def _ranges(sorted_, wanted, count: int):
     """From where to where the wanted of a list lie that have the number 0, 1, ... in `sorted_`,
     counting the wanted alone."""
     before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(wanted, dtype=jnp.int32)])
@@ -303,14 +301,14 @@ def _ranges(sorted_: Array, wanted: Array, count: int) -> tuple[Array, Array]:
 
 
 @mapped((TABLE, BLOCKS, WHOLE), (TABLE, WHOLE))
-def scale(z: Array, c: Blocks, total: Any) -> tuple[Array, Array]:
+def scale(z, c: Blocks, total):
     """max(s z, floor) with one s for every record such that its row sums to 1, and what the rows
     summed to before, (T, 64); `total` is the sum of the floor."""
     floor = c.spread(c.floors)
     used = c.spread(c.exists)
     sums = c.by_record(jnp.where(used, z - floor, 0.0)) + total
 
-    def body(state: Any) -> Any:
+    def body(state):
         factor, _, count = state
         stays = used & (z * c.of_record(factor) > floor)
         mass, freed = (c.by_record(jnp.where(stays, part, 0.0)) for part in (z, floor))
@@ -328,9 +326,7 @@ def scale(z: Array, c: Blocks, total: Any) -> tuple[Array, Array]:
 
 
 @mapped((TABLE, PAIRS, WHOLE, WHOLE), (TABLE, TABLE))
-def lenders(
-    z: Array, pairs: Pairs, tiles: Array, limits: Any, inverse: bool
-) -> tuple[Array, Array]:
+def lenders(z, pairs: Pairs, tiles, limits, inverse: bool):
     """For every entry of a dense table, or of its `inverse`, the slot of the record that lends it
     most, and what share of its own entry that is: exp(-epsilon d), to single precision. Where
     nobody lends more, and in other tiles than `tiles`, itself. `limits` are epsilon and nats."""
@@ -342,12 +338,12 @@ def lenders(
     own = jnp.where(c.there, z / peaks, 0.0).astype(jnp.float32)
     slots = jnp.arange(c.real.size).reshape(*c.real.shape, 1)
 
-    def keyed(lent: Array, slot: Array) -> Array:
+    def keyed(lent, slot):
         # The bits of floats that are not negative are ordered as they are.
         bits = jax.lax.bitcast_convert_type(lent, jnp.int32).astype(jnp.int64)
         return (bits << SLOT_BITS) | slot
 
-    def body(at: Array, _: Array, keys: Array) -> Array:
+    def body(at, _, keys):
         a, b, _ = pairs.ends(at)
         exponent = (epsilon * near.rough(a, b)).astype(jnp.float32)
         factor = jnp.where(c.real[b][:, None, :] & (exponent < nats), jnp.exp(-exponent), 0)
@@ -361,12 +357,12 @@ def lenders(
     return slot.astype(jnp.int32).reshape(own.shape), share.reshape(own.shape)
 
 
-def _best_of(factor: Array, source: Array) -> tuple[Array, Array]:
+def _best_of(factor, source):
     """max_j factor[p, i, j] source[p, j, y] and its j, a few sources at a time."""
     weights = jnp.moveaxis(factor, 2, 0)
     rows = jnp.moveaxis(source, 1, 0)
 
-    def body(j: Array, state: Any) -> Any:
+    def body(j, state):
         best, which = state
         lent = weights[j][:, :, None] * rows[j][:, None, :]
         more = lent > best
@@ -378,9 +374,7 @@ def _best_of(factor: Array, source: Array) -> tuple[Array, Array]:
 
 
 @mapped((TABLE, TABLE, (WHOLE, WHOLE), BLOCKS, WHOLE, WHOLE), (TABLE, WHOLE))
-def raise_and_scale(
-    z: Array, known: Any, nearest: Any, c: Blocks, active: Array, limits: Any
-) -> tuple[Array, Array]:
+def raise_and_scale(z, known, nearest, c: Blocks, active, limits):
     """Rounds that raise every entry of a dense table to what its lenders and the nearest records
     lend it, and divide rows by their sums; until their excess is small enough.
 
@@ -393,7 +387,7 @@ def raise_and_scale(
     moves = c.real & active
     factor = jnp.exp(-epsilon * distance)
 
-    def raised(z: Array, known: Any) -> Array:
+    def raised(z, known):
         flat = out = _flat(z)
         for slot, share in known:
             lent = _flat(share) * jnp.take_along_axis(flat, _flat(slot), axis=0)
@@ -402,7 +396,7 @@ def raise_and_scale(
             out = jnp.maximum(out, factor[:, k, None] * flat[near[:, k]])
         return out.reshape(z.shape)
 
-    def body(state: Any) -> Any:
+    def body(state):
         z, _, _, count = state
         closed = raised(z, known[0])
         if len(known) > 1:
@@ -420,7 +414,7 @@ def raise_and_scale(
 
 
 @jax.jit
-def excess(sums: Array, nearest: Any) -> Array:
+def excess(sums, nearest):
     """The largest rate between a row's sum and those of the records near it."""
     logs, (near, distance) = jnp.log(sums).ravel(), nearest
     return jnp.max(jnp.abs(logs[:, None] - logs[near]) / distance)
@@ -430,7 +424,7 @@ def excess(sums: Array, nearest: Any) -> Array:
 
 
 @mapped((TABLE, ROWS, PAIRS, WHOLE), (WHOLE, WHOLE, WHOLE))
-def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any) -> Any:
+def worst(logs, under: Array | None, pairs: Pairs, limits):
     """max over pairs of records and outputs of (|log ratio| + error) / (shrink d), where it exceeds
     `least`: the value, the number of the pair, -1 where none does, and its rows. `under` are the
     logarithms of floors; `limits` are `shrink`, `least` and whether tiles that touch are passed
@@ -446,7 +440,7 @@ def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any) -> Any:
     wanted = (pairs.at < pairs.end) & jnp.where(far, beyond, gap == 0)
     later = jnp.arange(TILE)[:, None] < jnp.arange(TILE)
 
-    def body(at: Array, _: Array, state: Any) -> Any:
+    def body(at, _, state):
         p = pairs.ends(at)[2]
         ratio = _fold_outputs(
             lambda widest, own, other: jnp.maximum(widest, jnp.abs(own - other)),
@@ -464,7 +458,7 @@ def worst(logs: Array, under: Array | None, pairs: Pairs, limits: Any) -> Any:
     return fold(pairs.at, wanted, body, (least, jnp.int64(-1), jnp.int64(0)))
 
 
-def _fold_outputs(combine: Any, first: Array, second: Array) -> Array:
+def _fold_outputs(combine, first, second):
     """Fold `combine(found, first[p, i, y], second[p, j, y])` over y into found (P, 64, 64).
 
     A few outputs at a time: one reduction over all of them takes compilers minutes.
@@ -472,21 +466,21 @@ def _fold_outputs(combine: Any, first: Array, second: Array) -> Array:
     own = jnp.moveaxis(first, 2, 0)
     other = jnp.moveaxis(second, 2, 0)
 
-    def body(y: Array, found: Array) -> Array:
+    def body(y, found):
         return combine(found, own[y][:, :, None], other[y][:, None, :])
 
     return jax.lax.fori_loop(0, len(own), body, jnp.zeros((len(first), TILE, TILE)), unroll=AT_ONCE)
 
 
 @mapped((TABLE, PAIRS, WHOLE, WHOLE), WHOLE)
-def gains(z: Array, pairs: Pairs, rank: Array, limits: Any, size: int) -> Array:
+def gains(z, pairs: Pairs, rank, limits, size: int):
     """For every pair of records the mass by which the first misses the constraint of the second,
     sum_y max(0, z_jy exp(-epsilon d) - z_iy), over the groups where that exceeds `least`, in whole
     units: (size, 64, 64), pairs of tiles by their `rank` (P,) among those within `nats`. `limits`
     are epsilon, nats and `least`."""
     epsilon, nats, least = limits
 
-    def body(at: Array, fresh: Array, sums: Array) -> Array:
+    def body(at, fresh, sums):
         a, b, p = pairs.ends(at)
         factor = _factors(pairs.near.apart(p, pairs.blocks.real), epsilon, nats)
         gain = _fold_outputs(
@@ -501,18 +495,18 @@ def gains(z: Array, pairs: Pairs, rank: Array, limits: Any, size: int) -> Array:
 
 
 @partial(jax.jit, static_argnames="most")
-def largest_of_rows(numbers: Array, lists: Array, most: int) -> tuple[Array, Array]:
+def largest_of_rows(numbers, lists, most: int):
     """The `most` largest numbers of every row of every tile, (T, 64, most), and their columns.
 
     `numbers` (pairs, 64, 64) are of pairs of tiles, `lists` (T, n) the pairs that a tile is the
     first of, -1 for none; column n counts 64 of each pair.
     """
 
-    def of_tile(pairs: Array) -> Any:
+    def of_tile(pairs):
         block = jnp.where((pairs >= 0)[:, None, None], numbers[pairs], 0)
         rows = jnp.moveaxis(block, 0, 1).reshape(TILE, -1)
 
-        def largest(rows: Array, _: None) -> Any:
+        def largest(rows, _: None):
             column = jnp.argmax(rows, axis=1)
             value = jnp.take_along_axis(rows, column[:, None], 1)[:, 0]
             return rows.at[jnp.arange(TILE), column].set(-1), (value, column)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from panda_mdp.compute.jax.blocks import BLOCKS, Blocks, Near, Pairs, fold
-from panda_mdp.compute.jax.device import ROWS, TABLE, WHOLE, Array, mapped
+from panda_mdp.compute.jax.device import ROWS, TABLE, WHOLE, mapped
 from panda_mdp.space.tiles import TILE
 
 
 @mapped((TABLE, BLOCKS), (WHOLE, WHOLE))
-def lifts(z: Array, c: Blocks) -> tuple[Array, Array]:
+def lifts(z, c: Blocks):
     """The largest log z / floor of every row of every block, (blocks, 64), of what is no record or
     output -inf; and the largest of them, or 0."""
     ratio = jnp.log(z / c.spread(c.floors))
@@ -23,7 +22,7 @@ def lifts(z: Array, c: Blocks) -> tuple[Array, Array]:
 
 
 @jax.jit
-def cover_mask(lifts: Array, c: Blocks, near: Near, epsilon: Any) -> tuple[Array, Array]:
+def cover_mask(lifts, c: Blocks, near: Near, epsilon):
     """(groups, P): whether the first tile's block may raise a record of the second above the floor,
     and how many that are."""
     number = c.number[:-1, near.first]
@@ -32,13 +31,13 @@ def cover_mask(lifts: Array, c: Blocks, near: Near, epsilon: Any) -> tuple[Array
 
 
 @jax.jit
-def covered(lifts: Array, pairs: Pairs, epsilon: Any) -> Array:
+def covered(lifts, pairs: Pairs, epsilon):
     """(groups, T): the tiles of which some record is raised above the floor by a row of the first
     of a pair of blocks: one within its `lifts` nats."""
     number = pairs.blocks.number
     near = pairs.near
 
-    def body(at: Array, _: Array, mask: Array) -> Array:
+    def body(at, _, mask):
         a, _, p = pairs.ends(at)
         exponent = epsilon * near.apart(p, pairs.blocks.real)
         raised = jnp.any(exponent < lifts[a][:, :, None], axis=(1, 2))
@@ -49,7 +48,7 @@ def covered(lifts: Array, pairs: Pairs, epsilon: Any) -> Array:
 
 
 @mapped((ROWS, (WHOLE, WHOLE)), TABLE)
-def gathered(z: Array, at: Any, blocks: int) -> Array:
+def gathered(z, at, blocks: int):
     """Nodes (n, width) in blocks of 0; `at` are their blocks and rows."""
     block, row = (part[: len(z)] for part in at)
     out = jnp.zeros((blocks, TILE, z.shape[1]))
@@ -57,23 +56,21 @@ def gathered(z: Array, at: Any, blocks: int) -> Array:
 
 
 @mapped((TABLE, WHOLE, BLOCKS), TABLE)
-def raised(rows: Array, at: Array, c: Blocks) -> Array:
+def raised(rows, at, c: Blocks):
     """The floor of every block, raised to the rows of the blocks at `at`."""
     begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), *rows.shape[1:]))
     return jnp.where(c.spread(c.exists), begun.at[at].max(rows), 1.0)
 
 
 @jax.jit
-def stored(z: Array, c: Blocks) -> tuple[Array, Array]:
+def stored(z, c: Blocks):
     """What lies above the floor, and how many that are."""
     above = c.there & c.spread(c.exists) & (z > c.spread(c.floors))
     return above, jnp.sum(above)
 
 
 @partial(jax.jit, static_argnames=("shape", "size"))
-def entries(
-    z: Array, stored: Array, c: Blocks, names: Any, shape: tuple[int, int], size: int
-) -> tuple[Array, Array, Array]:
+def entries(z, stored, c: Blocks, names, shape: tuple[int, int], size: int):
     """What is stored, by record and column: where the records' entries start, columns and values;
     behind it what is not. `names` are the records of (T, 64) and the outputs of groups, `shape`
     says how many there are."""
@@ -88,7 +85,7 @@ def entries(
 
 
 @jax.jit
-def whole(z: Array, stored: Array, under: Array, c: Blocks, room: Array, slack: Any) -> Array:
+def whole(z, stored, under, c: Blocks, room, slack):
     """Whole numbers of at least `under` for what is stored, in proportion to z, so that a row fills
     `room` and what lies under its entries; what is left goes to its largest entry."""
     z = jnp.where(stored, z, 0.0)
@@ -110,9 +107,7 @@ def whole(z: Array, stored: Array, under: Array, c: Blocks, room: Array, slack: 
 
 
 @partial(jax.jit, static_argnames=("outputs", "tiles", "width"))
-def places_of_entries(
-    slot: Array, count: Array, entries: Any, outputs: int, tiles: int, width: int
-) -> Any:
+def places_of_entries(slot, count, entries, outputs: int, tiles: int, width: int):
     """The slot of every entry, of padding the last one again; the place of every output, such that
     those whose largest weights lie near each other go together; and which groups of places have an
     entry in which tiles. `slot` and `count` are of records, `entries` columns and values."""
@@ -129,7 +124,7 @@ def places_of_entries(
 
 
 @mapped((WHOLE, WHOLE, WHOLE, BLOCKS), TABLE)
-def filled(slot: Array, place: Array, entries: Any, c: Blocks) -> Array:
+def filled(slot, place, entries, c: Blocks):
     """Blocks of weights: the floor, and entries where they are stored."""
     (column, value), width = entries, c.exists.shape[1]
     begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), TILE, width))
@@ -140,20 +135,20 @@ def filled(slot: Array, place: Array, entries: Any, c: Blocks) -> Array:
 
 
 @jax.jit
-def names(c: Blocks, records: Array, columns: Array) -> tuple[Array, Array]:
+def names(c: Blocks, records, columns):
     """The record of every row of every block, (n,), and its outputs (n, width); given are those of
     the tiles and of the groups."""
     return records[c.tile].reshape(-1), jnp.repeat(columns[c.group], TILE, axis=0)
 
 
 @jax.jit
-def loss_above(z: Array, c: Blocks, costs: Array) -> Array:
+def loss_above(z, c: Blocks, costs):
     """The loss of what lies above the floor; `costs` are p c of all rows."""
     part = (z - c.spread(c.floors)) * costs.reshape(z.shape)
     return jnp.sum(jnp.where(c.spread(c.exists), part, 0.0))
 
 
 @jax.jit
-def logs_of(weights: Any) -> Any:
+def logs_of(weights):
     """Logarithms of arrays of whole numbers, of at least 1."""
     return jax.tree.map(lambda w: jnp.log(jnp.maximum(w, 1).astype(jnp.float64)), weights)

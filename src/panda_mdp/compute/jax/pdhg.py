@@ -9,7 +9,7 @@ of the edges lie apart: one array that holds both is copied every iteration. Nod
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ class Scale(NamedTuple):
 SCALE = Scale(ROWS, ROWS, WHOLE)
 
 
-def _scale(root: Array, there: Array) -> Scale:
+def _scale(root, there) -> Scale:
     """Roots of mean 1 where entries are there."""
     mean = summed(jnp.sum(jnp.where(there, root, 0), dtype=jnp.float64)) / summed(jnp.sum(there))
     scale = jnp.where(there, root / mean, 1.0)
@@ -81,7 +81,7 @@ def _scale(root: Array, there: Array) -> Scale:
 
 
 @mapped((ROWS, ROWS, WHOLE, OUTPUTS), ((ROWS, ROWS), SCALE, ROWS, WHOLE))
-def begin(cost: Array, z: Array, real: Array, exists: Array, smallest: float) -> Any:
+def begin(cost, z, real, exists, smallest: float):
     """What an iteration begins with: costs in both precisions, the scale, the scaled table, and the
     costs' unit."""
     there = real[:, None] & exists
@@ -98,9 +98,7 @@ def begin(cost: Array, z: Array, real: Array, exists: Array, smallest: float) ->
 
 
 @mapped((POINT, SCALE, WHOLE, WHOLE, OUTPUTS), (POINT, SCALE))
-def rescale(
-    point: Any, old: Scale, edges: Edges, real: Array, exists: Array, smallest: float
-) -> Any:
+def rescale(point, old: Scale, edges: Edges, real, exists, smallest: float):
     """The point at the scale of its table."""
     x, mu, u = point
     root = jnp.sqrt(jnp.maximum(jnp.maximum(x, 0) * old.of_entries, smallest))
@@ -110,20 +108,20 @@ def rescale(
 
 
 @mapped((ROWS, ROWS, ROWS), (ROWS, WHOLE))
-def current(x: Array, scale: Array, cost: Array) -> tuple[Array, Array]:
+def current(x, scale, cost):
     """The table, and its loss."""
     z = jnp.maximum(x, 0) * scale
     return z, summed(jnp.sum(jnp.where(z > 0, z * cost, 0.0), dtype=jnp.float64))
 
 
-def over_rows(numbers: Array, nodes: Nodes) -> Array:
+def over_rows(numbers, nodes: Nodes):
     """Sums of numbers of nodes over whole rows, for every node. Lists have a fixed order."""
     if nodes.row is None:
         return numbers
     return jnp.sum(numbers[nodes.along], axis=1)[nodes.row]
 
 
-def by_node(first: Array, second: Array, edges: Edges, nodes: int) -> Array:
+def by_node(first, second, edges: Edges, nodes: int):
     """Sums over the edges of every node, of the one at its first end and at its second."""
     add = partial(jax.ops.segment_sum, num_segments=nodes, indices_are_sorted=True)
     at_second = edges.by_second
@@ -132,9 +130,9 @@ def by_node(first: Array, second: Array, edges: Edges, nodes: int) -> Array:
 
 @mapped((POINT, POINT, ROWS, SCALE, WHOLE, WHOLE, WHOLE), (POINT, WHOLE))
 def run(
-    point: Any, anchor: Any, cost: Array, scale: Scale, edges: Edges, nodes: Nodes, c: Any,
+    point, anchor, cost, scale: Scale, edges: Edges, nodes: Nodes, c,
     row_pull: float, kernels: bool,
-) -> Any:  # fmt: skip
+):  # fmt: skip
     """Iterations, and the squared residual of the last; `c` are their number, how many there were
     since the anchor, and the weight."""
     steps, since, weight = c
@@ -148,7 +146,7 @@ def run(
     i = edges.first
     j = edges.second
 
-    def step(k: Array, point: Any, measure: bool) -> Any:
+    def step(k, point, measure: bool):
         x, mu, (ui, uj) = point
         done = since + k.astype(jnp.float32)
         keep = (done + 1) / (done + 2)
@@ -186,9 +184,7 @@ def run(
 
 
 @mapped((POINT, POINT, ROWS, WHOLE, WHOLE), (WHOLE, WHOLE))
-def travel(
-    point: Any, anchor: Any, scale: Array, degree: Array, sums: Array, row_pull: float
-) -> Any:
+def travel(point, anchor, scale, degree, sums, row_pull: float):
     """Step-weighted squared distances of primal and dual from the anchor."""
     step, rise, turn = jax.tree.map(jnp.subtract, point, anchor)
     stiff = degree.astype(jnp.float32)[:, None] + row_pull * scale
@@ -199,7 +195,7 @@ def travel(
 
 
 @mapped((ROWS, (ROWS, ROWS), ROWS, WHOLE, WHOLE), WHOLE)
-def least(cost: Array, u: Any, inverse: Array, edges: Edges, unit: Array) -> Array:
+def least(cost, u, inverse, edges: Edges, unit):
     """`least_reduced_costs`: min_y of the reduced costs, rounding errors subtracted, in float64."""
     g = edges.above[:, None]
     own, other = (
@@ -218,25 +214,25 @@ def least(cost: Array, u: Any, inverse: Array, edges: Edges, unit: Array) -> Arr
 
 
 @jax.jit
-def taken(rows: Array, at: Array) -> Array:
+def taken(rows, at):
     """Of every tile, for its nodes."""
     return rows[at]
 
 
 @mapped((ROWS, WHOLE, WHOLE), ROWS)
-def entries(table: Array, records: Array, columns: Array | None) -> Array:
+def entries(table, records, columns: Array | None):
     """Of a table K x m, the rows of records, or some columns (n, width) of them."""
     return table[records] if columns is None else table[records[:, None], columns]
 
 
 @mapped((ROWS, WHOLE, WHOLE), ROWS)
-def weighted(losses: Array, prior: Array, records: Array) -> Array:
+def weighted(losses, prior, records):
     """p c."""
     return losses * prior[records][:, None]
 
 
 @jax.jit
-def warm(cost: Array, nodes: Nodes, steepness: Array) -> Array:
+def warm(cost, nodes: Nodes, steepness):
     """The warm start of the dense iteration, of which only the nodes are looked at."""
     cost = jnp.where(nodes.real[:, None], cost, jnp.inf)
     least = jnp.min(jnp.min(cost, axis=1)[nodes.along], axis=1)[nodes.row]
@@ -248,7 +244,7 @@ def warm(cost: Array, nodes: Nodes, steepness: Array) -> Array:
 
 
 @jax.jit
-def moved(z: Array, old: Nodes, new: Nodes) -> Array:
+def moved(z, old: Nodes, new: Nodes):
     """A table of nodes of the same tiles, which saw less, on others; 0 where it saw nothing."""
     size = len(new.tile)
     at = jnp.where(old.real, new.number[old.tile, old.record], size)
@@ -256,13 +252,13 @@ def moved(z: Array, old: Nodes, new: Nodes) -> Array:
 
 
 @jax.jit
-def folded(z: Array, nodes: Nodes, fold: Array) -> Array:
+def folded(z, nodes: Nodes, fold):
     """A table with every output of a tile in its first place alone."""
     return jnp.zeros(z.shape).at[(jnp.arange(len(z))[:, None], fold[nodes.tile])].add(z)
 
 
 @partial(jax.jit, static_argnames="size")
-def lifted(nodes: Nodes, second: Array, count: Array, size: int) -> Any:
+def lifted(nodes: Nodes, second, count, size: int):
     """Nodes, the nodes of the other ends of the edges of their rows, where their tiles see them,
     and the edges, padded with the last node and 0; and how many they are. Edges are sorted by their
     first record, `count` of each."""
@@ -284,7 +280,7 @@ def lifted(nodes: Nodes, second: Array, count: Array, size: int) -> Any:
 
 
 @mapped((WHOLE, WHOLE, (ROWS, ROWS), WHOLE, WHOLE), (WHOLE, (ROWS, ROWS)))
-def joined(old: Any, new: Any, u: Any, known: Array, growth: Any, length: int, nodes: int) -> Any:
+def joined(old, new, u, known, growth, length: int, nodes: int):
     """Two lists of edges as one, padded to `length`, and their multipliers, 0 of new ones. The
     numbers of new edges count from `known` on."""
     last = nodes - 1
@@ -310,7 +306,7 @@ def joined(old: Any, new: Any, u: Any, known: Array, growth: Any, length: int, n
     return edges, tuple(jnp.where(kept[:, None], side[jnp.where(kept, along, 0)], 0) for side in u)
 
 
-def _starts(ends: Array, nodes: int) -> Array:
+def _starts(ends, nodes: int):
     """Where in a sorted list the edges of every node start; the last node has none."""
     starts = jnp.searchsorted(ends, jnp.arange(nodes, dtype=ends.dtype)).astype(jnp.int32)
     return jnp.append(starts, starts[-1])

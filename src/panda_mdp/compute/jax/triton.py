@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,6 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.jax.device import Array
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.space.tiles import TILE
 
@@ -28,7 +26,7 @@ EDGES = 8
 
 
 @cache
-def available(device: Any) -> bool:
+def available(device) -> bool:
     """Whether kernels compile for a device. One is tried: a process's first call waits for each."""
     if device.platform != "gpu":
         return False
@@ -60,27 +58,25 @@ def _options(interpret: bool, warps: int = WARPS) -> Facts:
 
 
 @partial(jax.jit, static_argnames="interpret")
-def summed(
-    first: Array, second: Array, starts: Array, later: Array, at: Array, interpret: bool = False
-) -> Array:
+def summed(first, second, starts, later, at, interpret: bool = False):
     """For every node n the sum of the rows first[k], starts[n] <= k < starts[n + 1], and of
     second[at[k]], later[n] <= k < later[n + 1]."""
     nodes = len(starts) - 1
     width = first.shape[1]
 
     def kernel(
-        first_ref: Any,
-        second_ref: Any,
-        starts_ref: Any,
-        later_ref: Any,
-        at_ref: Any,
-        out_ref: Any,
+        first_ref,
+        second_ref,
+        starts_ref,
+        later_ref,
+        at_ref,
+        out_ref,
     ) -> None:
         node = pl.program_id(0)
         lanes = jnp.arange(EDGES, dtype=jnp.int32)
 
-        def over(low: Array, high: Array, rows: Any, total: Array) -> Array:
-            def some(step: Array, total: Array) -> Array:
+        def over(low, high, rows, total):
+            def some(step, total):
                 k = low + step.astype(jnp.int32) * EDGES + lanes
                 inside = k < high
                 part = rows(jnp.where(inside, k, low))
@@ -110,37 +106,37 @@ def summed(
 
 @partial(jax.jit, static_argnames="interpret")
 def raised(
-    z: Array,
-    factors: Array,
-    low: Array,
-    high: Array,
-    source: Array,
-    pair: Array,
-    active: Array,
+    z,
+    factors,
+    low,
+    high,
+    source,
+    pair,
+    active,
     interpret: bool = False,
-) -> Array:
+):
     """max over k in [low[b], high[b]) and rows j of z[source[k], j] factors[pair[k], j, i], for
     every block b and its rows i that are `active` (blocks, 64); and of what they are."""
     blocks, _, width = z.shape
 
     def kernel(
-        all_ref: Any,
-        factors_ref: Any,
-        low_ref: Any,
-        high_ref: Any,
-        source_ref: Any,
-        pair_ref: Any,
-        own_ref: Any,
-        active_ref: Any,
-        out_ref: Any,
+        all_ref,
+        factors_ref,
+        low_ref,
+        high_ref,
+        source_ref,
+        pair_ref,
+        own_ref,
+        active_ref,
+        out_ref,
     ) -> None:
         block = pl.program_id(0)
 
-        def one(k: Array, best: Array) -> Array:
+        def one(k, best):
             other = source_ref[k]
             which = pair_ref[k]
 
-            def row(j: Array, best: Array) -> Array:
+            def row(j, best):
                 factor = factors_ref[which, j, :]
                 entries = all_ref[other, j, :]
                 return jnp.maximum(best, factor[:, None] * entries[None, :])
