@@ -159,7 +159,7 @@ class DistanceLoss(RebuiltOnCopy):
         return measures(metric) and 2 * distance_error(metric) <= self.relative_error
 
     def __rmatmul__(self, weights: FloatArray) -> FloatArray:
-        rows = np.atleast_2d(np.asarray(weights, dtype=np.float64))
+        rows = np.atleast_2d(np.asarray(weights, dtype=float))
         if self.on_device:
             from panda_mdp.compute.jax.device import weighted_sums
 
@@ -242,7 +242,7 @@ def seen_by_groups(
         width = int(np.diff(starts).max())
         tiles = [np.resize(order[a:b], width) for a, b in itertools.pairwise(starts)]
         return device.seen_by_groups(loss.domain, loss.outputs[np.stack(tiles)], loss.power, margin)
-    sees = np.empty((len(starts) - 1, len(loss)), dtype=np.bool_)
+    sees = np.empty((len(starts) - 1, len(loss)), dtype=bool)
     outside = np.empty(len(loss))
     for rows, block in blocks(loss):
         least_losses = np.minimum.reduceat(block[:, order], starts[:-1], axis=1)

@@ -57,7 +57,7 @@ def real_numbers(values: npt.ArrayLike, name: str, error: type[Exception]) -> Fl
     if not isinstance(array, np.ma.MaskedArray) and (
         array.dtype.kind in "iuf" or (array.dtype.kind == "O" and all(map(is_number, array.flat)))
     ):
-        return np.asarray(array, dtype=np.float64)
+        return np.asarray(array, dtype=float)
     kind = f"{type(array).__name__} of {array.dtype}"
     raise error(f"{name}: {kind}; give real numbers, none of them masked, in rows of one length")
 

@@ -201,7 +201,7 @@ class FactoredRows(Rows):
 
     @cached_property
     def _reals(self) -> tuple[FloatArray, FloatArray]:
-        points = self.points.astype(np.float64)
+        points = self.points.astype(float)
         return points, np.einsum("ij,ij->i", points, points)
 
     def squares(self, records: IntArray) -> FloatArray:
@@ -237,7 +237,7 @@ class FactoredRows(Rows):
             rest = (1 << ROW_BITS) - rows.sum(axis=1)
             largest = rows.max(axis=1)
             # Sums of whole numbers went round nowhere where the nearly exact sum is in range.
-            fits = rows.sum(axis=1, dtype=np.float64) < 1.5 * (1 << ROW_BITS)
+            fits = rows.sum(axis=1, dtype=float) < 1.5 * (1 << ROW_BITS)
             good = fits & (rest >= 0) & (largest > 0)
             ratio = np.where(good, rest / np.maximum(largest, 1), np.inf)
             most = max(most, float(ratio.max()))
@@ -248,4 +248,4 @@ class FactoredRows(Rows):
 
     def any(self, axis: int = 0) -> npt.NDArray[np.bool_]:
         """For every column, whether some row has a number other than 0 in it: each has a peak."""
-        return np.ones(len(self.peaks), dtype=np.bool_)
+        return np.ones(len(self.peaks), bool)

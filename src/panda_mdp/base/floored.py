@@ -106,7 +106,7 @@ class FlooredRows(Rows):
     def any(self, axis: int = 0) -> BoolArray:
         """For every column, whether some row has a number other than 0 in it."""
         every = np.bincount(self.columns, minlength=len(self.floor)) == len(self)
-        some = np.zeros(len(self.floor), dtype=np.bool_)
+        some = np.zeros(len(self.floor), bool)
         some[self.columns[self.values != 0]] = True
         return some | ((self.floor != 0) & ~every)
 
@@ -128,7 +128,7 @@ class FlooredRows(Rows):
     def sums(self) -> tuple[IntArray, npt.NDArray[np.float64]]:
         """Of every row: exactly modulo 2^64, and nearly in float64."""
         count, _ = self.shape
-        exact = np.empty(count, dtype=np.int64)
+        exact = np.empty(count, np.int64)
         nearly = np.empty(count)
 
         def work(part: slice) -> None:

@@ -179,7 +179,7 @@ class Closure:
         from panda_mdp.compute.numba.closure import cover
         from panda_mdp.compute.numba.distance import coordinates
 
-        inside = np.zeros((len(cut.columns), self.domain.size), np.bool_)
+        inside = np.zeros((len(cut.columns), self.domain.size), bool)
         tiles = self.tiles
         nodes = (lifts, cut.groups, cut.position, cut.tile, epsilon)
         places = coordinates(self.domain.metric, tiles.order)
@@ -231,7 +231,7 @@ class Closure:
 
         cut = self._cut_for(z)
         span = nats
-        rows = np.ones(len(z), dtype=np.bool_) if active is None else active[cut.position]
+        rows = np.ones(len(z), bool) if active is None else active[cut.position]
         high = np.maximum.reduceat(z, cut.starts[:-1], axis=0)
         if np.isinf(nats):
             # No log ratio within an output is larger.
@@ -466,7 +466,7 @@ class LinkClosure(Closure):
         self, z: FloatArray, epsilon: float, nats: float, gains: tuple[float, float], most: int
     ) -> tuple[IntArray, FloatArray]:
         """None: pairs that are not constrained follow from those that are."""
-        return np.empty((0, 2), dtype=np.int64), np.empty(0)
+        return np.empty((0, 2), np.int64), np.empty(0)
 
 
 def _links(cut: Cut) -> Links:
@@ -483,7 +483,7 @@ def raise_along(
     active nodes i."""
     lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
     if not has_numba():
-        raised = np.ones(len(z), np.bool_) if active is None else active
+        raised = np.ones(len(z), bool) if active is None else active
         inside = (lent > 0) & raised[links.firsts]
         other = links.others[inside]
         factor = lent[inside, None]

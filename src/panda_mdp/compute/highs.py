@@ -227,7 +227,7 @@ def _refuse_large(entries: int) -> None:
 
 
 def _array(values: Any, valid: bool) -> FloatArray | None:
-    array = np.asarray(values, dtype=np.float64)
+    array = np.asarray(values, dtype=float)
     return array if valid and np.isfinite(array).all() else None
 
 

@@ -91,12 +91,12 @@ def floored_rate(
         compiled = not small and has_numba()
     if not compiled:
         whole = np.asarray(rows)
-        return host_rate(domain, np.log(np.maximum(whole, 1).astype(np.float64)), whole, False)
+        return host_rate(domain, np.log(np.maximum(whole, 1).astype(float)), whole, False)
     best = (0.0, 0, 1)
     for cut, weights in cuts(domain, rows):
         # A column that is 0 in all rows tells nothing.
-        logs = np.log(np.maximum(weights, 1).astype(np.float64))
-        floors = np.log(np.maximum(cut.floors, 1).astype(np.float64))
+        logs = np.log(np.maximum(weights, 1).astype(float))
+        floors = np.log(np.maximum(cut.floors, 1).astype(float))
         best = largest_rate(cut, logs, weights, lifts_of(cut, weights, logs, floors), best)
     return _by_record(domain, best)
 

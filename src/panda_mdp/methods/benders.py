@@ -53,7 +53,7 @@ def thin_graph(domain: Domain, epsilon: float) -> Graph:
 def compact_clusters(domain: Domain, count: int) -> IntArray:
     """The cluster of each record: at most `count` of them, compact and of about equal size."""
     order, starts = order_in_space(domain.metric.embedding, -(-domain.size // count))
-    label = np.empty(domain.size, dtype=np.int64)
+    label = np.empty(domain.size, np.int64)
     label[order] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     return label
 
@@ -83,7 +83,7 @@ class Split:
         self.cuts: list[Cut] = []
         self._sizes: list[float] = []
         """What the cuts' rows were divided by."""
-        own = np.ones(len(self.upper), dtype=np.bool_)
+        own = np.ones(len(self.upper), bool)
         for cluster in self.clusters:
             own[cluster.rows] = False
         self._own = np.flatnonzero(own)

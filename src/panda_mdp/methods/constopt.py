@@ -91,7 +91,7 @@ class RestrictedLp(OneLp):
         cost, rows, lower, upper = super().parts()
         touched = self._near[self.graph.ends].any(axis=1).ravel()
         # Pairs of far entries hold by themselves.
-        kept = np.concatenate([np.ones(self.problem.size, dtype=np.bool_), touched, touched])
+        kept = np.concatenate([np.ones(self.problem.size, bool), touched, touched])
         self._form = form = restricted_form(self._near, self._exponential)
         return form.T @ cost, scipy.sparse.csr_array(rows[kept] @ form), lower[kept], upper[kept]
 

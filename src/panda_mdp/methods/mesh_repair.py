@@ -48,7 +48,7 @@ class ConeSolver(Float32Halpern):
         self.degree = np.diff(self.start)
         self._place(cost, scale, start)
         rows = np.arange(len(start) + 1)
-        none = np.empty(0, dtype=np.int64)
+        none = np.empty(0, np.int64)
         self._parts = rows[:-1], rows, rows[:-1]
         self._edges = Edges(
             none[:, None], self._mu[:0], none, none, none, np.zeros_like(rows), none
@@ -62,7 +62,7 @@ class ConeSolver(Float32Halpern):
         self._u *= (after / before)[:, None]
         self._x *= self._scale / scale
         self._scale = scale
-        self._row_sums = scale.sum(axis=1, dtype=np.float64)
+        self._row_sums = scale.sum(axis=1, dtype=float)
 
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
@@ -87,12 +87,12 @@ class ConeSolver(Float32Halpern):
 
     def matrix(self) -> FloatArray:
         """The current table: non-negative, rows near 1, gradients nearly within the bound."""
-        return self._table().astype(np.float64)
+        return self._table().astype(float)
 
     def bound(self) -> float:
         """About the least loss of tables that keep the slope, from the current multipliers."""
         shares = self._u / self._scale[self.corners].max(axis=1)[:, None, :]
-        reduced = self._cost.astype(np.float64)
+        reduced = self._cost.astype(float)
         for corner in range(3):
             np.add.at(reduced, self.corners[:, corner], shares[:, corner])
         return float(self.unit * reduced.min(axis=1).sum())
@@ -197,6 +197,6 @@ def faint(matrix: FloatArray) -> BoolArray:
     """Outputs, from the one whose largest entry is least on, that hold less than `FAINT` of any
     row together."""
     order = np.argsort(matrix.max(axis=0), kind="stable")
-    few = np.zeros(len(order), dtype=np.bool_)
+    few = np.zeros(len(order), bool)
     few[order] = np.cumsum(matrix[:, order], axis=1).max(axis=0) < FAINT
     return few

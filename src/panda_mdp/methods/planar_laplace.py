@@ -86,7 +86,7 @@ def voronoi(sites: FloatArray, reach: float) -> Cells:
         left = order[1:]
         right = order[:-1]
         ends = np.full((len(left), 2), -1)
-        places = np.zeros(1, dtype=np.complex128)
+        places = np.zeros(1, np.complex128)
     else:
         diagram = scipy.spatial.Voronoi(sites)
         left, right = np.array(diagram.ridge_points, dtype=np.int64).T

@@ -136,5 +136,5 @@ def _axis(at_km: FloatArray, side_km: float, spread_km: float) -> tuple[FloatArr
     if spread_km > 0:
         below = scipy.special.ndtr((edges - at_km[:, None]) / spread_km)
     else:
-        below = (edges > at_km[:, None]).astype(np.float64)
+        below = (edges > at_km[:, None]).astype(float)
     return (edges[:-1] + edges[1:]) / 2, np.diff(below, axis=1)

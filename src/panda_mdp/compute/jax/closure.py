@@ -86,7 +86,7 @@ class JaxClosure(Closure):
             self.records = self._on.whole(self.order[np.maximum(grid.members, 0)].astype(np.int32))
             """Of every row of every tile; of what is none any."""
             self.kernels: Kernels = "triton" if triton.available(mesh.local_devices[0]) else "xla"
-            tiles = np.ones((1, self.tiles.count), dtype=np.bool_)
+            tiles = np.ones((1, self.tiles.count), bool)
             dense = self._blocks(tiles, np.arange(outputs)[None], None)
         self.cut = BlockCut(np.arange(outputs)[None], np.zeros(outputs), dense)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
@@ -244,7 +244,7 @@ class JaxClosure(Closure):
         if self._seen is None or self._seen[0] is not sees:
             group, position = np.nonzero(sees)
             tile, row = np.divmod(self.slot[position], TILE)
-            mask = np.zeros((len(sees), self.tiles.count), dtype=np.bool_)
+            mask = np.zeros((len(sees), self.tiles.count), dtype=bool)
             mask[group, tile] = True
             number = np.cumsum(mask.ravel()).reshape(mask.shape) - 1
             pad = (0, ladder(len(group) + 1) - len(group))
@@ -350,7 +350,7 @@ class JaxClosure(Closure):
         """Rounds by lenders of z, and of 1 / z where `centred`."""
         known: dict[bool, Any] = {}
         limits, enough = (np.float64(epsilon), np.float64(nats)), np.float64(AGREED * epsilon)
-        active = np.ones(self.grid.members.shape, dtype=np.bool_)
+        active = np.ones(self.grid.members.shape, bool)
         while True:
             if centred and sums is not None:
                 off = self._excesses(np.asarray(sums).ravel()[self.slot]) > AGREED * epsilon
@@ -379,7 +379,7 @@ class JaxClosure(Closure):
 
     @cached_property
     def _every(self) -> Array:
-        return self._on.whole(np.ones(self.grid.members.shape, dtype=np.bool_))
+        return self._on.whole(np.ones(self.grid.members.shape, bool))
 
     @cached_property
     def _nearest(self) -> tuple[Array, Array]:
@@ -461,7 +461,7 @@ class JaxClosure(Closure):
         """The closure over the blocks that hold all stored entries, the weights in them and the
         floors under them."""
         (size, outputs), put = rows.shape, self._on.whole
-        slot = np.empty(size, dtype=np.int32)
+        slot = np.empty(size, np.int32)
         slot[self.order] = self.slot
         pad = (0, ladder(rows.stored) - rows.stored)
         # Padded here: on the device every number of entries would be compiled for.
@@ -484,7 +484,7 @@ class JaxClosure(Closure):
             pairs = self._acting(z, epsilon, nats)
             first, second, between = (np.asarray(part) for part in pairs.near[:3])
             within = np.flatnonzero((epsilon * between < nats) & np.isfinite(between))
-            rank = np.zeros(len(first), dtype=np.int32)
+            rank = np.zeros(len(first), np.int32)
             rank[within] = np.arange(len(within))
             lists = lists_of(first[within], np.arange(len(within)), self.tiles.count, -1)
             units = blocks.gains(self._mesh, z, pairs, rank, limits, size=ladder(len(within)))

@@ -20,7 +20,7 @@ Coins = tuple[IntArray, IntArray, FloatArray, float]
 """Compressed rows: where each starts, its anchors, their probabilities, and the tail's."""
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _favour(w, other):
     """log of how much better w explains its likelier outcome than `other` does: at least 0.
 
@@ -33,7 +33,7 @@ def _favour(w, other):
     return 0.0
 
 
-@njit(cache=True)
+@njit()
 def _leakage(coins, i, j):
     """The larger supremum over anchor sets of log P(A) / P'(A) and of log P'(A) / P(A).
 
@@ -56,7 +56,7 @@ def _leakage(coins, i, j):
     return max(up, down)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _many_leakages(begin, end, coins, first, second, out):
     for k in range(begin, end):
         out[k] = _leakage(coins, first[k], second[k])
@@ -69,7 +69,7 @@ def many_leakages(coins: Coins, first: IntArray, second: IntArray) -> FloatArray
     return out
 
 
-@njit(cache=True)
+@njit()
 def _probability(coins, row, a):
     """w(row, a): the row's own entry, or the tail's."""
     start, anchor, probability, tail = coins
@@ -86,7 +86,7 @@ def _probability(coins, row, a):
     return tail
 
 
-@njit(cache=True)
+@njit()
 def _unsafe_surrogates(x, y, who, ranked, coins, budgets, place, room, tiny, pairs, masses):
     """Surrogates (a, b) of x and y in one set drawn by record `who` with a budget above `room`.
 
@@ -131,7 +131,7 @@ def _unsafe_surrogates(x, y, who, ranked, coins, budgets, place, room, tiny, pai
     return count, unseen + none
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _unsafe_pairs(begin, end, first, ranked, coins, budgets, place, room, tiny, worst, partner):
     pairs = np.empty((ranked.shape[1] ** 2, 2), np.int64)
     masses = np.empty(len(pairs))
@@ -173,7 +173,7 @@ def unsafe_pairs(
     return worst, partner
 
 
-@njit(cache=True)
+@njit()
 def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny):
     """Lower budgets until surrogates of one set differ by more than `room` at most with delta.
 
@@ -218,7 +218,7 @@ def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny):
                         budgets[a, b] = budgets[b, a] = min(budgets[a, b], most)
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def row_spreads(logs):
     """up[a, b] = max over outputs of log z_a - log z_b."""
     count = len(logs)
@@ -232,7 +232,7 @@ def row_spreads(logs):
     return up
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def composed_rates(places, likelihood, row, up, epsilon, slack):
     """Per record x: the largest loss per distance over x' < x, that x', and the pairs over epsilon.
 

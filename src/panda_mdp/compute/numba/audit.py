@@ -9,7 +9,7 @@ from panda_mdp.compute.numba.distance import FINITE, fill, largest_gap, largest_
 from panda_mdp.space.tiles import TILE
 
 
-@njit(cache=True, fastmath=FINITE)
+@njit(fastmath=FINITE)
 def _scan(rows, places, starts, a, b, constant, best):
     """Scan part a against part b; raises `best`, a rate and its two nodes, in place."""
     logs, weights, high, low, shrink = rows
@@ -37,7 +37,7 @@ def _scan(rows, places, starts, a, b, constant, best):
                     best[2] = j
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def scan_runs(begin, end, rows, places, starts, runs, pairs, constant, found):
     """max over pairs i < j of (max_y |log z_iy - log z_jy| + constant) / (shrink d(i, j)), i in
     the first part of a pair and j in the second, and the two, where it exceeds what `found` begins
@@ -57,7 +57,7 @@ def scan_runs(begin, end, rows, places, starts, runs, pairs, constant, found):
             _scan(rows, places, starts, a, b, constant, best)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def scan_floor(first, last, lifts, nodes, places, starts, between, shrink, constant, found):
     """max over nodes and records that are none of their group of (lift + constant) / (shrink d),
     and the two positions: of the groups first <= g < last. A node with a negative lift is at the

@@ -22,7 +22,7 @@ BEYOND = 1e300
 """Stands for the floor in columns that do not exist: nothing is above it."""
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(fastmath=True, error_model="numpy")
 def _ratio(high, inverse):
     """max_y high_y inverse_y."""
     most = 0.0
@@ -31,7 +31,7 @@ def _ratio(high, inverse):
     return most
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(fastmath=True, error_model="numpy")
 def _lacks(source, row, factor):
     """Whether factor source_y > row_y for some y; counted, which vectorises better than asking."""
     count = 0
@@ -40,7 +40,7 @@ def _lacks(source, row, factor):
     return count > 0
 
 
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@njit(nogil=True, fastmath=True, error_model="numpy")
 def close(first_turn, last_turn, z, out, active, epsilon, nats, high, starts, places, turns, near):
     """out_iy = max over the nodes j of i's group with epsilon d(i, j) < nats of z_jy
     exp(-epsilon d(i, j)), for the active nodes i; the rows of the others are left as they are, and
@@ -91,7 +91,7 @@ def close(first_turn, last_turn, z, out, active, epsilon, nats, high, starts, pl
                         row[y] = max(row[y], factor * source[y])
 
 
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@njit(nogil=True, fastmath=True, error_model="numpy")
 def miss(
     begin, end, z, epsilon, nats, high, inverse, starts, places, near, least_gain, partner, gain
 ):
@@ -131,7 +131,7 @@ def miss(
                         partner[i, k] = j
 
 
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
+@njit(nogil=True, fastmath=True, error_model="numpy")
 def _scale(begin, end, records, z, floors, group, start, part, total, sums):
     for n in range(begin, end):
         r = records[n]
@@ -182,7 +182,7 @@ def scale(z: FloatArray, cut: Cut, records: IntArray) -> FloatArray:
     return sums
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def cover(begin, end, lifts, groups, position, tile, epsilon, places, starts, between, inside):
     """Which positions some node of a group raises above the floor."""
     distance = np.empty(TILE)
@@ -197,7 +197,7 @@ def cover(begin, end, lifts, groups, position, tile, epsilon, places, starts, be
                         inside[g, p] = True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def relax(begin, end, z, starts, others, factors):
     """z_i <- max(z_i, factor z_j) along the links of nodes until nothing changes, in place; rows
     that were raised raise their neighbours, first come, first served. A link of factor 0 is none.

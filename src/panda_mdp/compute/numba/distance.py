@@ -46,14 +46,14 @@ def coordinates(metric: Any, order: IntArray) -> Coordinates:
     return Coordinates(kind, np.ascontiguousarray(metric.vectors[order]), order)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _sin_small(x):
     """sin on |x| <= 0.07 to an ulp or two: the Taylor polynomial, which vectorises."""
     s = x * x
     return x * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110)))))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _asin_small(h):
     """arcsin on [0, 0.1]: nine terms, the first one left out is below 1e-19 relative."""
     s = h * h
@@ -68,7 +68,7 @@ def _asin_small(h):
     return h + h * (s * p)
 
 
-@njit(cache=True)
+@njit()
 def _squares(table, i, j, sign):
     """|u + sign v|^2 with compensated summation beyond the first terms."""
     total = 0.0
@@ -85,7 +85,7 @@ def _squares(table, i, j, sign):
     return total
 
 
-@njit(cache=True)
+@njit()
 def fill(places, i, start, stop, out):
     """out[j - start] = distance of positions i and j, for start <= j < stop."""
     kind, table, order = places
@@ -130,7 +130,7 @@ def fill(places, i, start, stop, out):
             out[j - start] = table[row, order[j]]
 
 
-@njit(cache=True, fastmath=FINITE)
+@njit(fastmath=FINITE)
 def largest_gap(first, second):
     """max_y |first_y - second_y|."""
     most = 0.0
@@ -139,7 +139,7 @@ def largest_gap(first, second):
     return most
 
 
-@njit(cache=True, fastmath=FINITE)
+@njit(fastmath=FINITE)
 def largest_step(row, high, low):
     """A bound on `largest_gap` of a row and all that lie between `low` and `high`."""
     most = 0.0
@@ -148,7 +148,7 @@ def largest_step(row, high, low):
     return most
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def loss_pairs(begin, end, places, records, first, second, power, out):
     """out[n] = loss of record first[n] and output second[n]."""
     for n in range(begin, end):
@@ -159,7 +159,7 @@ def loss_pairs(begin, end, places, records, first, second, power, out):
             one[0] **= power
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def loss_rows(begin, end, places, first, records, power, out):
     """out[n, y] = loss of record first + n and output y."""
     for n in range(begin, end):

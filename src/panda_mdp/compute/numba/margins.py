@@ -14,7 +14,7 @@ BLOCK = 64
 """Budgets between so many anchors stay in the cache."""
 
 
-@njit(cache=True)
+@njit()
 def upper_quantile(values, mass, count, slack):
     """The largest value v with mass{values >= v} > slack; the smallest value if there is none.
 
@@ -29,7 +29,7 @@ def upper_quantile(values, mass, count, slack):
     return values[order[-1]]
 
 
-@njit(cache=True)
+@njit()
 def pack(i, start, near, budgets, block, largest):
     """block[k, a] = budget of near candidate a of row i against k, candidates contiguous;
     largest[k] its maximum over a."""
@@ -43,7 +43,7 @@ def pack(i, start, near, budgets, block, largest):
             largest[k] = max(largest[k], value)
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
+@njit(fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
 def _above(block, width, place, own, law, begin):
     """Mass of row i's candidates whose value against `place` exceeds `own`.
 
@@ -55,7 +55,7 @@ def _above(block, width, place, own, law, begin):
     return total
 
 
-@njit(cache=True, fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
+@njit(fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
 def _heavy(block, width, place, least, law, begin):
     """The largest value of row i's candidates against `place` whose mass exceeds `least`."""
     top = -1e300
@@ -65,7 +65,7 @@ def _heavy(block, width, place, least, law, begin):
     return top
 
 
-@njit(cache=True)
+@njit()
 def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, largest, values, mass):
     """The margin of two rows, or `floor` (at least 0) where it is not above that.
 
@@ -110,7 +110,7 @@ def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, larges
     return upper_quantile(values, mass, count, slack) - own
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
     """Margins between all rows, (n, n), symmetric, at least 0.
 
@@ -139,7 +139,7 @@ def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
     return out
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def row_max(table, windows):
     """max of table[x] over x in windows[a], for all a; of the transposed again, it is the maximum
     over pairs of both windows."""
@@ -152,7 +152,7 @@ def row_max(table, windows):
     return out
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def refine(
     first, second, windows, deltas, least, upper, start, near, law, missed, budgets, places, widest
 ):
@@ -203,7 +203,7 @@ def refine(
     return out
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan"})
+@njit(nogil=True, fastmath={"nnan"})
 def _relax(begin, end, out, left, right, triangle):
     """out[i, j] = min(out[i, j], left[k, i] + right[k, j]) over all k, for some rows of blocks; of
     a triangle on and above the diagonal.
@@ -275,7 +275,7 @@ def last_factor_leakage(w: FloatArray) -> FloatArray:
     return out
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def second_largest_margins(base, law, half_start, half, near_start, near, target):
     """Margins between all anchors, (n, n), in nats, at least 0.
 

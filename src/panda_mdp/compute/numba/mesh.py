@@ -171,7 +171,7 @@ def run(
     moved[2] = move_u.sum()
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
+@njit(parallel=True, error_model="numpy")
 def raise_pairs(columns, ends, lent):
     """Raise the lesser of each pair to `lent` (pairs,) of the other, in place, once."""
     for y in prange(len(columns)):

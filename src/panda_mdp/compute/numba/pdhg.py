@@ -85,7 +85,7 @@ class Edges(NamedTuple):
     """Their slots (2 edge + side) by node."""
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(fastmath=True, error_model="numpy")
 def turn(which, begin, end, tell, edges, mid, scale, u, u0, adjoint, dual_step, keep, measure):
     """The dual steps of the edges which[begin:end], all outputs; their squared movement where that
     is measured. With `tell` the new multipliers are added to the adjoint at their ends.
@@ -151,7 +151,7 @@ def turn(which, begin, end, tell, edges, mid, scale, u, u0, adjoint, dual_step, 
     return moved
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(fastmath=True, error_model="numpy")
 def move(begin, end, now, anchor, mid, adjoint, totals, nodes, edges, row_pull, keep, measure):
     """The primal steps of rows begin to end: `x`, `mid` and the rows' `totals`; their squared
     movement where that is measured."""
@@ -196,7 +196,7 @@ def move(begin, end, now, anchor, mid, adjoint, totals, nodes, edges, row_pull, 
     return moved
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(fastmath=True, error_model="numpy")
 def price(first, last, mu, mu0, totals, nodes, keep):
     """The steps of the prices of rows first to last; their squared movement."""
     square = 0.0
@@ -211,7 +211,7 @@ def price(first, last, mu, mu0, totals, nodes, keep):
     return square
 
 
-@njit(cache=True, parallel=True, fastmath=True, error_model="numpy")
+@njit(parallel=True, fastmath=True, error_model="numpy")
 def run(
     steps,
     done,
@@ -291,7 +291,7 @@ def run(
         moved[2] += squares[2, k] + squares[3, k]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _multiplier(own, other, growth, scale):
     """A multiplier >= 0 of "own <= growth * other" read off the edge's dual pair.
 
@@ -301,7 +301,7 @@ def _multiplier(own, other, growth, scale):
     return scale * max(0.0, min(own, -other / growth))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth, scale, least):
     """min_y of the reduced costs of every record, rounding errors subtracted.
 
@@ -342,7 +342,7 @@ def least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth,
         least[i] = low
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def onto_simplex(weights):
     """max(weights - t, 0) with the t of every column for which it sums to 1 (Michelot 1986).
 

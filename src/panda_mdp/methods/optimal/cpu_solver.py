@@ -62,8 +62,8 @@ class Float32Halpern(Halpern):
         self._cost = np.ascontiguousarray(cost / self.unit, dtype=np.float32)
         self._scale = np.ascontiguousarray(scale, dtype=np.float32)
         self._x = np.ascontiguousarray(z / scale, dtype=np.float32)
-        self._mu = np.zeros(len(self._row_sums), dtype=np.float32)
-        self._u = np.zeros((0, 2, z.shape[1]), dtype=np.float32)
+        self._mu = np.zeros(len(self._row_sums), np.float32)
+        self._u = np.zeros((0, 2, z.shape[1]), np.float32)
         self._x0, self._mu0, self._u0 = self._x.copy(), self._mu.copy(), self._u.copy()
         self._mid, self._adjoint = np.empty_like(self._x), np.zeros_like(self._x)
 
@@ -90,7 +90,7 @@ class Float32Halpern(Halpern):
     def _travel(self) -> tuple[float, float]:
         step = self._x - self._x0
         stiff = self.degree[:, None] + ROW_PULL * self._scale
-        rise = (self._mu - self._mu0).astype(np.float64)
+        rise = (self._mu - self._mu0).astype(float)
         row = float(rise**2 @ self._row_sums) / ROW_PULL
         primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
         return primal, squared_distance(self._u, self._u0) + row
@@ -116,11 +116,11 @@ class CpuSolver(GraphSolver, Float32Halpern):
         self._parts = program.row, *incidence(program.row, self.problem.size)
         self._cost64 = program.costs
         scale = np.ascontiguousarray(root_scale(z))
-        self._row_sums = np.bincount(program.row, scale.sum(axis=1)).astype(np.float64)
+        self._row_sums = np.bincount(program.row, scale.sum(axis=1)).astype(float)
         self._place(self._cost64, scale, z)
         self._inverse = 1 / self._scale
         self._rows_at_once = self.block or block_size(*z.shape)
-        self.ends = np.empty((0, 2), dtype=np.int64)
+        self.ends = np.empty((0, 2), np.int64)
         self.length = np.empty(0)
         self._join(self.graph)
 
@@ -141,7 +141,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
     def _connect(self, source: IntArray) -> None:
         """Edge e continues old edge source[e], or none where that is -1."""
         # A restart follows: with the old anchor beside them old and new would be the largest.
-        self._u0 = np.empty((0, 2, self._x.shape[1]), dtype=np.float32)
+        self._u0 = np.empty((0, 2, self._x.shape[1]), np.float32)
         u = np.zeros((len(source), 2, self._x.shape[1]), dtype=np.float32)
         u[source >= 0] = self._u[source[source >= 0]]
         self._u = u
@@ -176,8 +176,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
         np.divide(self._x, change, out=self._x)
         self._scale = scale
         self._inverse = 1 / scale
-        sums = scale.sum(axis=1, dtype=np.float64)
-        self._row_sums = np.bincount(self.program.row, sums).astype(np.float64)
+        sums = scale.sum(axis=1, dtype=float)
+        self._row_sums = np.bincount(self.program.row, sums).astype(float)
         self._heard = False
 
     def _iterate(self, steps: int, since: int) -> float:
@@ -214,7 +214,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
         output of a tile once, and its loss."""
         program = self.program
         tiling = self.tiling
-        z = self._table().astype(np.float64)
+        z = self._table().astype(float)
         loss = float((z * self._cost64).sum())
         for tile, k in np.argwhere(tiling.again).tolist():
             here = program.tile == tile
@@ -234,7 +234,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
     def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
         program = self.program
         count = self.program.count
-        place = np.empty((2, self.problem.outputs_count), dtype=np.int64)
+        place = np.empty((2, self.problem.outputs_count), np.int64)
         first = np.nonzero(~self.tiling.again)
         place[:, self.tiling.tiles[first]] = first
         tile, column = place[:, multipliers.columns]
@@ -298,8 +298,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
         z = np.zeros((program.count, self._x.shape[1]))
         z[nodes] = self._table()
         # What only the next iteration would need makes room.
-        before._x0 = before._mid = before._adjoint = np.empty((0, 0), dtype=np.float32)
-        before._u0 = np.empty((0, 0, 0), dtype=np.float32)
+        before._x0 = before._mid = before._adjoint = np.empty((0, 0), np.float32)
+        before._u0 = np.empty((0, 0, 0), np.float32)
         self._build(program, z)
         moved = nodes[before.ends]
         # Edges are sorted by their ends, and nodes keep their order.
@@ -331,4 +331,4 @@ def squared_distance(first: Float32Array, second: Float32Array) -> float:
     parts = (slice(k, k + ROWS_AT_ONCE) for k in range(0, len(first), ROWS_AT_ONCE))
     # Not as a product of vectors: BLAS sums in an order that depends on its threads.
     squares = (np.square(first[rows] - second[rows]) for rows in parts)
-    return sum(float(square.sum(dtype=np.float64)) for square in squares)
+    return sum(float(square.sum(dtype=float)) for square in squares)

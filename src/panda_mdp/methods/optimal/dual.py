@@ -50,7 +50,7 @@ def centre_proof(problem: Problem, centre: int) -> Proved:
 
 def free_proof(problem: Problem) -> Proved:
     """`free_bound`, which needs no multipliers."""
-    none = np.empty((0, 2), dtype=np.int64)
+    none = np.empty((0, 2), np.int64)
     return Proved(problem, Multipliers.of(none, np.empty((0, problem.outputs_count))))
 
 

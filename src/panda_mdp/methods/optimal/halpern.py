@@ -234,8 +234,8 @@ class GraphSolver(Halpern):
             edge, column = np.nonzero((own > 0) & (other < 0) & first)
             near = ends[edge, side]
             far = ends[edge, 1 - side]
-            up = own[edge, column].astype(np.float64) * inverse[near, column]
-            down = other[edge, column].astype(np.float64) * inverse[far, column]
+            up = own[edge, column].astype(float) * inverse[near, column]
+            down = other[edge, column].astype(float) * inverse[far, column]
             value = unit * np.minimum(up, -down / above[edge])
             output = program.tiling.tiles[program.tile[near], column]
             sound = np.isfinite(value)

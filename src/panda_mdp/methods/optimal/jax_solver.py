@@ -171,7 +171,7 @@ class JaxSolver(GraphSolver):
         self._on = nodes.on
         length = self._room(nodes.edges(self.graph), 0)
         require_memory(bytes_needed(nodes.size, length, self._on.width), self._mesh)
-        self._exists = self._on.sharded(np.ones(self._on.outputs, np.bool_), False)
+        self._exists = self._on.sharded(np.ones(self._on.outputs, bool), False)
         self._costs, self._scale, x, unit = pdhg.begin(
             self._mesh, nodes.costs, z, nodes.arrays.real, self._exists, smallest=SMALLEST
         )
@@ -181,7 +181,7 @@ class JaxSolver(GraphSolver):
         self._edges: Any = tuple(put(part) for part in (last, last, np.zeros_like(last)))
         nothing = np.zeros((length, self._on.outputs), np.float32)
         u = tuple(self._on.sharded(nothing, 0.0) for _ in range(2))
-        self._point: Any = (x, put(np.zeros(nodes.size, dtype=np.float32)), u)
+        self._point: Any = (x, put(np.zeros(nodes.size, np.float32)), u)
         self._growths = np.ones((2, 1))
         self._lifted = 0
         self._extend(self.graph)

@@ -205,7 +205,7 @@ class FirstOrder(TableSolver):
             # Next to an optimum of 0 a record's cheapest output is nearer than single precision.
             loss = self.problem.loss
             cheapest = np.arange(loss.shape[1]) == loss.argmin(axis=1)[:, None]
-            yield self.certified(cheapest.astype(np.float64), standing)
+            yield self.certified(cheapest.astype(float), standing)
 
 
 def pairs_to_add(wanted: float) -> int:

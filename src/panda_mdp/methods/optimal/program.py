@@ -90,7 +90,7 @@ class Tiling:
         """One tile of all outputs that sees every record."""
         size = problem.size
         everything = np.arange(problem.outputs_count)[None]
-        return cls(everything, np.ones((1, size), dtype=np.bool_), np.full(size, np.inf))
+        return cls(everything, np.ones((1, size), bool), np.full(size, np.inf))
 
     @classmethod
     def reaching(cls, problem: Problem, graph: Graph, nats: float) -> Tiling:
@@ -153,7 +153,7 @@ def least_outside(
     problem: Problem, tiles: IntArray, sees: BoolArray, records: IntArray
 ) -> FloatArray:
     """Least p_x c_xy over the outputs of tiles that do not see record x; inf where all do."""
-    tile_of = np.empty(problem.outputs_count, dtype=np.int64)
+    tile_of = np.empty(problem.outputs_count, np.int64)
     tile_of[tiles] = np.arange(len(tiles))[:, None]
     least = [
         np.where(sees[:, some][tile_of].T, np.inf, problem.loss[some]).min(axis=1)

@@ -21,14 +21,14 @@ OPEN_MARGIN = 1e-6
 def one_row(problem: Problem) -> FloatArray:
     """The best table that ignores the record: private at every epsilon."""
     row = np.arange(problem.outputs_count) == problem.best_single_output
-    return np.tile(row.astype(np.float64), (problem.size, 1))
+    return np.tile(row.astype(float), (problem.size, 1))
 
 
 def one_floor(problem: Problem) -> FlooredRows:
     """The same as whole numbers over a floor, of which nothing has to be stored."""
-    floor = np.zeros(problem.outputs_count, dtype=np.int64)
+    floor = np.zeros(problem.outputs_count, np.int64)
     floor[problem.best_single_output] = TOTAL
-    none = np.zeros(problem.size + 1, dtype=np.int64)
+    none = np.zeros(problem.size + 1, np.int64)
     return FlooredRows(floor, none, none[:0].astype(np.int32), none[:0])
 
 
@@ -46,7 +46,7 @@ def cheapest_rows(problem: Problem) -> FlooredRows:
     blocks = losses.blocks() if hasattr(losses, "blocks") else ((None, losses),)
     best = np.concatenate([block.argmin(axis=1) for _, block in blocks]).astype(np.int32)
     used = np.unique(best)
-    floor = np.zeros(problem.outputs_count, dtype=np.int64)
+    floor = np.zeros(problem.outputs_count, np.int64)
     floor[used] = unit
     rest = np.full(size, TOTAL - unit * (len(used) - 1))
     return FlooredRows(floor, np.arange(size + 1), best, rest)

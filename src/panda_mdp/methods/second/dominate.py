@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -119,18 +120,19 @@ class Combined(Forms):
         own = zip(self.parts, self._split(weights), strict=True)
         return [getattr(part, name)(w) for part, w in own]
 
-    def _sum(self, tables: list[FloatArray]) -> FloatArray:
-        return sum(r * table for r, table in zip(self.rates, tables, strict=True))
+    def _sum(self, name: str, weights: FloatArray) -> Any:
+        tables = zip(self.rates, self._each(name, weights), strict=True)
+        return sum(rate * table for rate, table in tables)
 
     def forward(self, table: FloatArray) -> FloatArray:
         pairs = zip(self.rates, self.parts, strict=True)
         return np.concatenate([rate * part.forward(table) for rate, part in pairs])
 
     def adjoint(self, weights: FloatArray) -> FloatArray:
-        return self._sum(self._each("adjoint", weights))
+        return self._sum("adjoint", weights)
 
     def below(self, weights: FloatArray) -> FloatArray:
-        return self._sum(self._each("below", weights))
+        return self._sum("below", weights)
 
     def onto(self, weights: FloatArray) -> FloatArray:
         return np.concatenate(self._each("onto", weights))

@@ -11,7 +11,6 @@ audits stay what they are.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -51,8 +50,9 @@ LARGEST_GAIN = 40_000_000
 
 
 @dataclass(frozen=True)
-class Forms(ABC):
-    """The linear forms of an objective over tables of shape (K, m).
+class Forms:
+    """The linear forms of an objective over tables of shape (K, m), all guesses alike for every
+    output: (A z)_wy = sum_x a_wx z_xy, with all a_wx >= 0; others are classes below it.
 
     The quantity that the name says is `sign` v: an error, which should be large, is -v.
     """
@@ -83,29 +83,34 @@ class Forms(ABC):
         """Of the quantity."""
         return ""
 
-    @abstractmethod
     def forward(self, table: FloatArray) -> FloatArray:
         """The forms' values, (guesses, m)."""
+        return self.coefficients @ table
 
-    @abstractmethod
     def adjoint(self, weights: FloatArray) -> FloatArray:
         """sum_wy w_wy A_wy as a table, (K, m)."""
+        return self.coefficients.T @ weights
 
     def value(self, table: FloatArray) -> float:
         """v(z)."""
         return float(self.forward(table).max(axis=0).sum())
 
-    @abstractmethod
     def below(self, weights: FloatArray) -> FloatArray:
         """A table b, near A^T w, with <b, z> <= v(z) for every z >= 0; roundings accounted for."""
+        made = self.adjoint(on_simplex(weights))
+        return made - ROUNDED * np.abs(made)
 
-    @abstractmethod
     def shares(self) -> FloatArray:
         """How much of the forms hangs on each record, (K,), positive, 1 at most."""
+        return relative(self._column_sums())
 
-    @abstractmethod
     def steepness(self, weight: FloatArray) -> FloatArray:
         """For every output a bound on the largest eigenvalue of A diag(weight) A^T, (m,)."""
+        # Entries are of one sign, so no eigenvalue exceeds the largest row sum.
+        return self.forward(weight * self._column_sums()[:, None]).max(axis=0)
+
+    def _column_sums(self) -> FloatArray:
+        return np.asarray(self.coefficients.sum(axis=0), dtype=float).ravel()
 
     def penalty(self, table: FloatArray) -> float:
         """What is added to the value of a table that misses what it must have."""
@@ -130,16 +135,17 @@ class Forms(ABC):
 
     def rows(self, outputs: int) -> scipy.sparse.csr_array:
         """The forms as rows over the entries of a table, those of a guess behind each other."""
-        raise NotImplementedError
+        each = scipy.sparse.eye_array(outputs)
+        return scipy.sparse.csr_array(scipy.sparse.kron(self.coefficients, each))
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Self:
         """Forms that suit another table better, where only some are held; weights go with them."""
         return self
 
     @property
-    @abstractmethod
     def guesses(self) -> int:
         """Forms of each output."""
+        return int(self.coefficients.shape[-2])
 
     def onto(self, weights: FloatArray) -> FloatArray:
         """The nearest weights, (guesses, m), that are not negative and sum to 1 for each output."""
@@ -171,37 +177,9 @@ class Measure:
 
 @dataclass(frozen=True)
 class Gain(Forms):
-    """All guesses: (A z)_wy = sum_x a_wx z_xy, with all a_wx >= 0."""
+    """Forms with a name of their own."""
 
     name: str = ""
-
-    @property
-    def guesses(self) -> int:
-        return int(self.coefficients.shape[0])
-
-    def forward(self, table: FloatArray) -> FloatArray:
-        return self.coefficients @ table
-
-    def adjoint(self, weights: FloatArray) -> FloatArray:
-        return self.coefficients.T @ weights
-
-    def below(self, weights: FloatArray) -> FloatArray:
-        made = self.adjoint(on_simplex(weights))
-        return made - ROUNDED * np.abs(made)
-
-    def shares(self) -> FloatArray:
-        return relative(self._column_sums())
-
-    def steepness(self, weight: FloatArray) -> FloatArray:
-        # Entries are of one sign, so no eigenvalue exceeds the largest row sum.
-        return self.forward(weight * self._column_sums()[:, None]).max(axis=0)
-
-    def _column_sums(self) -> FloatArray:
-        return np.asarray(self.coefficients.sum(axis=0), dtype=np.float64).ravel()
-
-    def rows(self, outputs: int) -> scipy.sparse.csr_array:
-        each = scipy.sparse.eye_array(outputs)
-        return scipy.sparse.csr_array(scipy.sparse.kron(self.coefficients, each))
 
 
 def on_simplex(weights: FloatArray) -> FloatArray:
@@ -240,10 +218,6 @@ class Guesses(Forms):
     price_factor = 10.0
 
     @property
-    def guesses(self) -> int:
-        return int(self.coefficients.shape[1])
-
-    @property
     def unit(self) -> str:
         return self.problem.domain.unit
 
@@ -267,7 +241,7 @@ class Guesses(Forms):
 
     def forward(self, table: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(table.T, dtype=np.float32)[:, :, None]
-        return np.asarray((self.coefficients @ columns)[:, :, 0].T, dtype=np.float64)
+        return np.asarray((self.coefficients @ columns)[:, :, 0].T, dtype=float)
 
     def adjoint(self, weights: FloatArray) -> FloatArray:
         rows = np.ascontiguousarray(weights.T, dtype=np.float32)[:, None, :]
@@ -275,7 +249,7 @@ class Guesses(Forms):
 
     def below(self, weights: FloatArray) -> FloatArray:
         pairs = zip(on_simplex(weights).T, self.coefficients, strict=True)
-        made = np.stack([shares @ forms.astype(np.float64) for shares, forms in pairs], axis=1)
+        made = np.stack([shares @ forms.astype(float) for shares, forms in pairs], axis=1)
         # That sums of weights are 1 but for a rounding is within what storing errs.
         return made - STORED * np.abs(made)
 
@@ -299,7 +273,7 @@ class Guesses(Forms):
 
     def rows(self, outputs: int) -> scipy.sparse.csr_array:
         # By guess, output and record; an output's forms are of its own entries.
-        forms = self.coefficients.astype(np.float64).transpose(1, 0, 2)
+        forms = self.coefficients.astype(float).transpose(1, 0, 2)
         guess, output, record = np.indices(forms.shape).reshape(3, -1)
         places = (guess * outputs + output, record * outputs + output)
         shape = (self.guesses * outputs, self.problem.size * outputs)
