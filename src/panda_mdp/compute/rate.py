@@ -212,7 +212,8 @@ def largest_rate(
     best = scanned((parts, parts, np.zeros(len(parts))))
     # No log ratio is larger than the span of any output's logarithms.
     spans = np.maximum.reduceat(high, cut.leading) - np.minimum.reduceat(low, cut.leading)
-    radius = (float(spans.max()) + LOG_ERROR) / (best[0] * shrink) if best[0] > 0 else np.inf
+    open_span = float(spans.max()) + LOG_ERROR
+    radius = open_span / (best[0] * shrink) if best[0] > 0 else np.inf
     for pairs in cut.later_pairs(radius):
         best = scanned(pairs)
     if lifts is None:

@@ -315,7 +315,7 @@ def tight_constraints(problem: Problem) -> Mechanism:
         )
     decay = np.exp(-problem.epsilon * problem.reports.distances(problem.domain))
     try:
-        share = scipy.linalg.solve(decay, np.ones(len(decay)))
+        share = np.asarray(scipy.linalg.solve(decay, np.ones(len(decay))))
     except scipy.linalg.LinAlgError:
         share = np.full(len(decay), -1.0)
     if not share.min() >= 0:

@@ -133,7 +133,8 @@ def lower_bound(
 ) -> float:
     """A lower bound on the loss of every mechanism that is private at every point."""
     if np.count_nonzero(problem.prior) < 2:
-        return float(lowered(problem, mesh)[int(problem.prior.argmax())].min())
+        people = int(problem.prior.argmax())
+        return float(lowered(problem, mesh)[people].min())
     solved = certify(solver_for(lower_problem(problem, mesh), machine), budget, progress)
     return max(solved.bound, 0.0)
 

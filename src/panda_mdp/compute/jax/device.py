@@ -309,7 +309,7 @@ def _matrix(tables: Any, a: Array, b: Array) -> Array:
     return distances[records[a][:, :, None], records[b][:, None, :]]
 
 
-LOOPS = {
+LOOPS: dict[str, Distances] = {
     "haversine": _haversine,
     "euclidean": _euclidean,
     "angular": _angular,
