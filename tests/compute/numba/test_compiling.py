@@ -84,13 +84,12 @@ def test_every_kernel_that_calls_another_file_uses_it():
 def test_shared_sources_are_all_that_distances_are_made_of():
     text = (KERNELS / "distance.py").read_text(encoding="utf-8")
     modules = set(re.findall(r"^from panda_mdp\.([\w.]+) import", text, re.MULTILINE))
-    assert modules == {"base.arrays", "compute.numba", "space.metrics", "space.paths"}
+    assert modules == {"base.arrays", "compute.numba", "space.metrics"}
     assert {path.name for path in compiling.SHARED} == {
         "__init__.py",
         "distance.py",
         "cut.py",
         "metrics.py",
-        "paths.py",
     }
 
 

@@ -30,13 +30,11 @@ from panda_mdp.base.packages import need  # noqa: E402
 
 numba = need("numba", "a loop over all pairs on the CPU")
 
-_SPACE = _HERE.parent.parent / "space"
 SHARED = (
     _HERE / "__init__.py",
     _HERE / "distance.py",
     _HERE.parent / "cut.py",
-    _SPACE / "metrics.py",
-    _SPACE / "paths.py",
+    _HERE.parent.parent / "space" / "metrics.py",
 )
 
 
@@ -49,11 +47,11 @@ def fingerprint(sources: Iterable[Path]) -> str:
     return state.hexdigest()
 
 
-def njit(*, cache=True, sources=SHARED, **options):
+def njit(*, sources=SHARED, **options):
     """`numba.njit` with a cache that is renewed when any of `sources` changes."""
 
     def decorate(function):
-        compiled = numba.njit(cache=cache, **options)(function)
+        compiled = numba.njit(cache=True, **options)(function)
         try:
             index = compiled._cache._cache_file
             index._source_stamp = (index._source_stamp, fingerprint(sources))

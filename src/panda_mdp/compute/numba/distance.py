@@ -17,6 +17,7 @@ from panda_mdp.space.metrics import (
 )
 
 HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
+VECTORS = {"euclidean": EUCLIDEAN, "angular": ANGULAR}
 LOCAL_DEGREES = 8.0
 RADIANS = np.pi / 180
 FINITE = {"nnan", "nsz"}
@@ -42,8 +43,9 @@ def coordinates(metric: Any, order: IntArray) -> Coordinates:
         return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
     if metric.kind in ("matrix", "graph"):
         return Coordinates(MATRIX, np.asarray(metric.distances), order)
-    kind = EUCLIDEAN if metric.kind == "euclidean" else ANGULAR
-    return Coordinates(kind, np.ascontiguousarray(metric.vectors[order]), order)
+    if metric.kind not in VECTORS:
+        raise NotImplementedError(f"no kernel for {type(metric).__name__}")
+    return Coordinates(VECTORS[metric.kind], np.ascontiguousarray(metric.vectors[order]), order)
 
 
 @njit(inline="always")
