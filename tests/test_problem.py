@@ -97,6 +97,8 @@ def test_metres_taken_for_kilometres_are_said():
     metres = Domain.from_vectors(1000.0 * np.arange(5), unit="m")
     with pytest.warns(ScaleWarning, match=r"hides nothing.*unit right"):
         Problem(metres, [0, 4], np.zeros((5, 2)), 5.0)
+    with pytest.warns(ScaleWarning, match=r"odds of e\^1e\+303\."):
+        Problem(metres, [0, 4], np.zeros((5, 2)), 1e300)
     km = Domain.from_vectors(np.arange(5.0), unit="km")
     assert Problem(km, [0, 4], np.zeros((5, 2)), 5.0).scale_warning == ""
     assert Problem(metres, [0, 4], np.zeros((5, 2)), 0.005).scale_warning == ""

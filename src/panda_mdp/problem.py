@@ -282,7 +282,7 @@ class Problem(RebuiltOnCopy):
         return (
             f"epsilon {self.epsilon:g} {per(unit)} hides nothing here: records are typically "
             f"{nearest:.3g} {unit} from the nearest other, and may be told from it with odds of "
-            f"e^{nats:.0f}. Is the unit right (metres taken for km)? Protection at {nearest:.3g} "
+            f"e^{nats:.4g}. Is the unit right (metres taken for km)? Protection at {nearest:.3g} "
             f"{unit} takes an epsilon of about {1 / nearest:.2g}"
         )
 

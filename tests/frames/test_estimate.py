@@ -87,6 +87,13 @@ def test_reports_of_another_table_are_refused(table: pm.Mechanism, frame: pd.Dat
         pm.estimate(frame, table, WEST, columns="where")
 
 
+def test_a_file_without_reports_says_what_it_has(table: pm.Mechanism, tmp_path: Path) -> None:
+    true = tmp_path / "true.csv"
+    true.write_text("lat,lon,name\n41.9,12.5,a\n")
+    with pytest.raises(InvalidInputError, match="it has lat, lon, name"):
+        pm.estimate(true, table, WEST)
+
+
 def test_flows_of_two_reported_ends(table: pm.Mechanism) -> None:
     rng = np.random.default_rng(1)
     ends = [rng.choice(WEST[side], 2000) for side in ("west", "east")]

@@ -100,7 +100,7 @@ def count_or_all(text: str) -> int:
     if text == "all":
         return ALL
     whole = text.isascii() and text.isdigit() and 1 <= int(text[:12]) < 10**9
-    require(whole, f"{text!r} is neither a whole number from 1 nor 'all'")
+    require(whole, f"{text!r} is neither a whole number from 1 to 999,999,999 nor 'all'")
     return int(text)
 
 
