@@ -33,7 +33,7 @@ test-lowest-extras: $(VENV)-lowest/.done
 
 # Drills of an operator: attacks, restore, damage, lost keys, clocks, a batch that lies, kills and crashes.
 test-operate: $(VENV)/.dev
-	$(BIN)/pytest -n 2 tests/protocol/server/test_attacks.py tests/protocol/server/test_backup.py \
+	PANDA_MDP_INSTALL=1 $(BIN)/pytest -n 2 tests/protocol/server/test_attacks.py tests/protocol/server/test_backup.py \
 	  tests/protocol/server/test_damage.py \
 	  tests/protocol/server/test_removal.py tests/protocol/server/test_retention.py tests/protocol/server/test_crash.py \
 	  tests/protocol/server/test_deploy.py tests/protocol/server/test_operate.py tests/protocol/messages/test_keys.py \

@@ -28,7 +28,8 @@ from protocol_servers import (
 
 from panda_mdp.protocol import Allowance, Client, Network
 
-TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorials" / "operator.md"
+ROOT = Path(__file__).parents[3]
+TUTORIAL = ROOT / "docs" / "tutorials" / "operator.md"
 CADDY = os.environ.get("CADDY", "") or shutil.which("caddy")
 TABLE = {"kind": "table", "name": "city", "table": {"name": "city", "version": 1}}
 
@@ -44,46 +45,85 @@ def test_one_command_ends_in_a_report_and_an_estimate(tmp_path: Path) -> None:
     assert again.returncode == 2 and "is there already" in again.stderr
 
 
-def test_the_tutorial_word_by_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Everything that operator.md says to type, but the installation and the port."""
-    text = TUTORIAL.read_text()
-    blocks = re.findall(r"```python\n(.*?)```|((?:^    [^\n]*\n)+)", text, re.M | re.S)
-    (tmp_path / "panda-mdp").write_text(f"#!/bin/sh\nexec {COMMAND[0]} -c '{COMMAND[2]}' \"$@\"\n")
-    (tmp_path / "panda-mdp").chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    url, said = "", ""
+def empty_environment(folder: Path) -> None:
+    """A checkout, and nothing installed but Python: the tutorial's own line installs into it."""
+    for name in ("src", "verify", "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(
+                ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def this_environment(folder: Path) -> None:
+    """What the tests run in, by the names that the tutorial types."""
+    for name, command in (("panda-mdp", f"-c '{COMMAND[2]}'"), ("python", "")):
+        (folder / name).write_text(f'#!/bin/sh\nexec {COMMAND[0]} {command} "$@"\n')
+        (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["here", "in an empty environment"])
+def test_the_tutorial_word_by_word(empty: bool, tmp_path: Path) -> None:
+    """Everything that operator.md says to type, but the port; with `PANDA_MDP_INSTALL`, which needs
+    a network, in an empty environment that its first line makes."""
+    if empty and not os.environ.get("PANDA_MDP_INSTALL"):
+        pytest.skip("PANDA_MDP_INSTALL=1 installs from the network (make test-operate)")
+    home = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment = {
+        name: text for name, text in os.environ.items() if name != "PYTHONPATH" or not empty
+    }
+    environment |= home
+    (empty_environment if empty else this_environment)(tmp_path)
+    blocks = re.findall(
+        r"```python\n(.*?)```|((?:^    [^\n]*\n)+)", TUTORIAL.read_text(), re.M | re.S
+    )
+    url, code, said = "", "", ""
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=4 * PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr[-2_000:])
+        return done.stdout + done.stderr
+
     with ExitStack() as ending:
-        for code, commands in blocks:
-            exec(code, names)  # noqa: S102
+        for python, commands in blocks:
+            code += python
+            if commands and code:
+                assert "Mechanism" in run("python", "-c", code)
+                code = ""
             for line in commands.splitlines():
                 typed = line.strip().partition("  #")[0].replace("http://127.0.0.1:8321", url)
                 if "pip install" in typed:
-                    continue
-                if " serve " in typed:
+                    if empty:
+                        environment["PATH"] = run("bash", "-c", f"{typed} && echo $PATH").split()[
+                            -1
+                        ]
+                        assert str(tmp_path) in run("bash", "-c", "command -v panda-mdp")
+                elif " serve " in typed:
                     served = ["bash", "-c", f"exec {typed} --port 0"]
                     server = ending.enter_context(
-                        subprocess.Popen(served, env=environment, stdout=subprocess.PIPE, text=True)
+                        subprocess.Popen(
+                            served,
+                            cwd=tmp_path,
+                            env=environment,
+                            stdout=subprocess.PIPE,
+                            text=True,
+                        )
                     )
                     ending.callback(server.terminate)
                     lines = server.stdout or iter(())
                     environment["PANDA_MDP_TOKEN"] = next(lines).split(": ")[1].strip()
                     url = next(lines).split()[-1]
-                    continue
-                done = subprocess.run(
-                    ["bash", "-c", typed],
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=PATIENCE,
-                    check=False,
-                )
-                assert done.returncode == 0, (typed, done.stderr)
-                said = done.stdout + done.stderr
-    assert "Mechanism" in capsys.readouterr().out
+                else:
+                    said = run("bash", "-c", typed)
     assert re.search(
         r"^[0-9.]+,[0-9.]+\nspent epsilon [0-9.]+ per km.*; receipt [0-9a-f-]{36}", said
     )
