@@ -14,6 +14,7 @@ from stage import KM, Standin, client, judge, rogue
 import panda_mdp as pm
 from panda_mdp.errors import PandaError
 
+BOX = "a box of 20 m"
 AWAY_KM = (0.0, 0.005, 0.03, 0.3, 3.0, 300.0)
 
 
@@ -30,7 +31,7 @@ def boxed(folder: Path, side_km: float) -> Standin:
 def main() -> None:
     folder, promises = Path(tempfile.mkdtemp()), {}
     for name, server in {
-        "a box of 20 m": boxed(folder, 0.02),
+        BOX: boxed(folder, 0.02),
         "a city of 2 km": rogue(folder),
     }.items():
         domain, heard = server.table.problem.domain, []
@@ -47,6 +48,7 @@ def main() -> None:
             heard.append(len(server.reports) > before)
         print(f"{name}: reports by distance {dict(zip(AWAY_KM, heard, strict=True))}")
         promises[f"{name}: silence does not tell who is near"] = len(set(heard)) == 1
+        promises[f"{name}: taking part does not tell it"] = any(heard) == (name != BOX)
     judge(promises)
 
 

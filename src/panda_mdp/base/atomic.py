@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -78,3 +79,9 @@ def read_private(path: Path, what: str) -> bytes:
                 f"`chmod 600` it, and replace it if somebody may have read it"
             )
         return stream.read()
+
+
+def digest_of_file(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panda_mdp.base.atomic import FilePath, atomic_file
+from panda_mdp.base.atomic import FilePath, atomic_file, digest_of_file
 from panda_mdp.errors import (
     BudgetError,
     DomainError,
@@ -32,7 +32,7 @@ from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.client.plans import BallPlan, Plan, Record, TablePlan
 from panda_mdp.protocol.client.rounds import AnchorsPlan
 from panda_mdp.protocol.client.trust import Trust, check_domain, check_heads, read_statement
-from panda_mdp.protocol.client.wire import Network, Wire, digest_of_file
+from panda_mdp.protocol.client.wire import Network, Wire
 from panda_mdp.protocol.ledger.books import (
     LEAST_AREA_KM2,
     LEAST_PLACES,

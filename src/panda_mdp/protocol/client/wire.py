@@ -7,7 +7,6 @@ and nowhere else. Files are fetched whole.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from panda_mdp.base.atomic import digest_of_file
 from panda_mdp.errors import ConnectionLostError, ProtocolError, ServerError
 from panda_mdp.protocol.messages.service import ErrorBody
 from panda_mdp.protocol.messages.types import Message
@@ -200,12 +200,6 @@ class Wire:
                     f"the server's answer is longer than {most} bytes; it is not read further"
                 )
         return bytes(data)
-
-
-def digest_of_file(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def origin_of(url: str, allow_plain_http: bool = False) -> tuple[str, bool]:

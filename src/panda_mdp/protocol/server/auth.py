@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from panda_mdp.protocol.messages.service import TokenInfo, TokenMade
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import Remembered, Store, found
+from panda_mdp.protocol.server.store.database import Remembered, Store, found, revoke
 from panda_mdp.protocol.server.store.log import record_action
 from panda_mdp.protocol.server.store.schema import InvitationRow, TokenRow, now
 
@@ -146,8 +146,8 @@ class TokenBook(Remembered[Token | None]):
     def revoke(self, token_id: str, by: str = "") -> None:
         """Make a token invalid for good; its reports stay. `by` is the operator's token."""
         with self._store.write() as session:
-            row = session.scalar(select(TokenRow).filter_by(id=token_id, revoked=None))
-            found(row, "token of this id", "GET /v1/tokens lists them").revoked = now()
+            gone = revoke(session, TokenRow, TokenRow.id == token_id) or None
+            found(gone, "token of this id", "GET /v1/tokens lists them")
             self._store.count_change(session, "token_changes")
             record_action(session, by, "revoke token", token_id)
         self.refresh()
@@ -193,8 +193,4 @@ def _take_place(session: Session, code: str) -> None:
 
 def revoke_invitation(session: Session, key: str) -> bool:
     """Make a code worthless; tokens that came of it stay."""
-    row = session.get(InvitationRow, key)
-    if row is None or row.revoked is not None:
-        return False
-    row.revoked = now()
-    return True
+    return revoke(session, InvitationRow, InvitationRow.id == key) > 0

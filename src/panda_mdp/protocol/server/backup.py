@@ -9,7 +9,6 @@ it has its name, and never put beside what another database left.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sqlite3
@@ -24,7 +23,7 @@ from sqlalchemy import func, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from panda_mdp.base.atomic import sync_folder, write_private
+from panda_mdp.base.atomic import digest_of_file, sync_folder, write_private
 from panda_mdp.errors import FileFormatError, InvalidInputError, PandaError
 from panda_mdp.protocol.messages.log import LogHead
 from panda_mdp.protocol.messages.types import Base64, Count, Hex, Label, Message, Sha256
@@ -74,10 +73,10 @@ def back_up(database: str, folder: Path, key: str, sheet: Path | None = None) ->
             with closing(sqlite3.connect(target)) as copied:
                 # One file, without a log beside it.
                 copied.execute("PRAGMA journal_mode = DELETE")
-            files = {DATABASE: _digest(target)}
+            files = {DATABASE: digest_of_file(target)}
             if sheet is not None:
                 write_private(folder / SHEET, sheet.read_bytes())
-                files[SHEET] = _digest(folder / SHEET)
+                files[SHEET] = digest_of_file(folder / SHEET)
             operator = store.value("operator")
             manifest = Manifest(
                 made=now(), key=key, operator=operator, rows=rows, log=head, files=files
@@ -96,7 +95,7 @@ def read_manifest(folder: Path) -> Manifest:
     except ValidationError:
         raise FileFormatError(f"{folder}: its {MANIFEST} is not that of a backup") from None
     for name, digest in manifest.files.items():
-        if name not in (DATABASE, SHEET) or _digest(folder / name) != digest:
+        if name not in (DATABASE, SHEET) or digest_of_file(folder / name) != digest:
             raise FileFormatError(f"{folder / name} is not what was backed up; take another backup")
     if manifest.layout != LAYOUT:
         raise FileFormatError(
@@ -180,11 +179,6 @@ def _content(session: Session) -> Content:
         for table in Base.metadata.sorted_tables
     }
     return None if log is None else log.head, rows
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 # What is there

@@ -149,7 +149,8 @@ def span(session: Session, deployment: int) -> str:
 def gather(
     session: Session, deployment: DeploymentRow
 ) -> tuple[Callable[[Any, Rows], Estimate], Any, Rows]:
-    """Everything that an estimate takes. Users are token ids, and stay on the server."""
+    """What computes an estimate in a worker process, and everything that it takes. Users are token
+    ids, and stay on the server."""
     columns = (ReportRow.token, ReportRow.version, ReportRow.output)
     query = select(*columns, func.count()).filter_by(deployment=deployment.id).group_by(*columns)
     rows: Rows = [(*row,) for row in session.execute(query)]
@@ -172,8 +173,3 @@ def gather(
 def _estimate_anchors(given: Any, rows: Rows) -> Estimate:
     request, domain, sets = given
     return estimate_anchors(request.selection.law().on(domain_of(domain)), sets, rows)
-
-
-def compute(of: Callable[[Any, Rows], Estimate], given: Any, rows: Rows) -> Estimate:
-    """The estimate. Runs in a worker process."""
-    return of(given, rows)

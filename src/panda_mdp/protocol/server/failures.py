@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -84,9 +85,11 @@ class Failure(Exception):
         return Response(self.body, self.status, self.headers, JSON)
 
 
-def unavailable(message: str, remedy: str = "try again", seconds: int = 1) -> Failure:
+def unavailable(
+    message: str, remedy: str = "try again", seconds: float = 1, code: ErrorCode = "unavailable"
+) -> Failure:
     """A refusal that will pass by itself."""
-    return Failure("unavailable", message, remedy, {"retry-after": str(seconds)})
+    return Failure(code, message, remedy, {"retry-after": str(max(1, math.ceil(seconds)))})
 
 
 def parse(kind: TypeAdapter[T], body: bytes) -> T:

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from panda_mdp.protocol.server.auth import Token, TokenBook, parse, unauthorised
 from panda_mdp.protocol.server.context import Settings
-from panda_mdp.protocol.server.failures import Failure, failure_of
+from panda_mdp.protocol.server.failures import Failure, failure_of, unavailable
 from panda_mdp.protocol.server.writer import ReportWriter
 
 access_log = logging.getLogger("panda_mdp.access")
@@ -80,13 +80,8 @@ class Buckets:
         """Take one now, or refuse a request that comes too early."""
         wait = self.take(key, time.monotonic())
         if wait > 0:
-            seconds = max(1, math.ceil(wait))
-            raise Failure(
-                "rate_limited",
-                "there were too many requests in a short time",
-                f"wait {seconds} s",
-                {"retry-after": str(seconds)},
-            )
+            said = "there were too many requests in a short time", f"wait {math.ceil(wait)} s"
+            raise unavailable(*said, wait, "rate_limited")
 
 
 class Gate:

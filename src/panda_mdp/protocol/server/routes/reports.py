@@ -25,7 +25,7 @@ from panda_mdp.protocol.messages.signing import digest_of
 from panda_mdp.protocol.messages.types import Count, Name
 from panda_mdp.protocol.server.auth import Token
 from panda_mdp.protocol.server.context import Context, Live
-from panda_mdp.protocol.server.estimate import compute, gather, span
+from panda_mdp.protocol.server.estimate import gather, span
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import (
     DESCRIBED,
@@ -272,7 +272,7 @@ def get_estimate(context: Shared, analyst: Analyst, name: Name) -> Response:
 
     def make() -> bytes:
         with context.store.read() as session:
-            inputs = gather(session, row)
-        return context.pool.run(compute, *inputs).model_dump_json().encode()
+            work, given, rows = gather(session, row)
+        return context.pool.run(work, given, rows).model_dump_json().encode()
 
     return answer(context.files(key, make))

@@ -11,14 +11,25 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 from urllib.parse import quote
 
 from cachetools import LRUCache
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, create_engine, event, func, inspect, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    func,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -26,7 +37,15 @@ from sqlalchemy.pool import QueuePool
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.schema import LAYOUT, Base, ReportRow, SettingRow, now_ms
+from panda_mdp.protocol.server.store.schema import (
+    LAYOUT,
+    Base,
+    ReportRow,
+    Secret,
+    SettingRow,
+    now,
+    now_ms,
+)
 
 T = TypeVar("T")
 _CHANGES = 0x70616E6461  # "panda"
@@ -47,6 +66,13 @@ def found(row: T | None, what: str, remedy: str) -> T:
     if row is None:
         raise Failure("not_found", f"there is no {what}", remedy)
     return row
+
+
+def revoke(session: Session, kind: type[Secret], mine: ColumnElement[bool]) -> int:
+    """Make tokens or invitations worthless that are not so yet: how many."""
+    valid = update(kind).where(mine, kind.revoked.is_(None)).values(revoked=now())
+    revoked: int = session.connection().execute(valid).rowcount
+    return revoked
 
 
 def latest(session: Session, kind: type[T], by: Any, **same: Any) -> T | None:
@@ -144,31 +170,25 @@ class Store:
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             yield session
 
-    @contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self) -> AbstractContextManager[Session]:
         """A transaction that is durable once the block ends without an error.
 
         No other process makes such a change meanwhile. SQLite has one writer in any case; the lock
         keeps this process's threads from polling for it.
         """
-        with self._exclusive(_CHANGES) as session:
-            yield session
+        return self._exclusive(_CHANGES)
 
-    @contextmanager
-    def reports(self) -> Iterator[Session]:
+    def reports(self) -> AbstractContextManager[Session]:
         """A transaction that stores reports, as durable as `write`.
 
         No other process stores reports meanwhile, so their numbers rise in the order in which they
         become visible. On PostgreSQL other changes go on beside it.
         """
-        with self._exclusive(_REPORTS) as session:
-            yield session
+        return self._exclusive(_REPORTS)
 
-    @contextmanager
-    def everything(self) -> Iterator[Session]:
+    def everything(self) -> AbstractContextManager[Session]:
         """A transaction beside which nothing at all is written, reports neither."""
-        with self._exclusive(_REPORTS, _CHANGES) as session:
-            yield session
+        return self._exclusive(_REPORTS, _CHANGES)
 
     @contextmanager
     def _exclusive(self, *keys: int) -> Iterator[Session]:

@@ -30,8 +30,8 @@ from sqlalchemy.orm import Session
 from panda_mdp.protocol.messages.deployments import Counts, HourCount
 from panda_mdp.protocol.messages.service import RemovalDone, RemovalRequest
 from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes
-from panda_mdp.protocol.server.failures import Failure
-from panda_mdp.protocol.server.store.database import Store, found
+from panda_mdp.protocol.server.failures import Failure, unavailable
+from panda_mdp.protocol.server.store.database import Store, found, revoke
 from panda_mdp.protocol.server.store.deployments import all_deployments, solved_round
 from panda_mdp.protocol.server.store.log import append, record_action
 from panda_mdp.protocol.server.store.schema import (
@@ -41,10 +41,8 @@ from panda_mdp.protocol.server.store.schema import (
     QuotaRow,
     ReportRow,
     RoundRow,
-    Secret,
     TokenRow,
     UploadRow,
-    now,
     now_ms,
     when,
 )
@@ -91,12 +89,9 @@ class Quota:
     def refusal(self) -> Failure:
         """What is answered to a token that has no more."""
         seconds = max(1, (self.period_ms - now_ms() % self.period_ms) // 1000)
-        return Failure(
-            "rate_limited",
-            f"this token has made its {self.most} reports of {self.period_ms // 1000} s",
-            f"send it again, with the same id, in {seconds} s",
-            {"retry-after": str(seconds)},
-        )
+        said = f"this token has made its {self.most} reports of {self.period_ms // 1000} s"
+        remedy = f"send it again, with the same id, in {seconds} s"
+        return unavailable(said, remedy, seconds, "rate_limited")
 
 
 def store_reports(
@@ -214,8 +209,8 @@ def remove(session: Session, key: SigningKey, request: RemovalRequest, by: str) 
         chosen = ReportRow.token.in_(tokens)
         target, what = request.token or f"batch {request.batch}", "reports"
         if action != "include":
-            revoked = _revoke(session, TokenRow, mine)
-            _revoke(session, InvitationRow, InvitationRow.id == request.batch)
+            revoked = revoke(session, TokenRow, mine)
+            revoke(session, InvitationRow, InvitationRow.id == request.batch)
             Store.count_change(session, "token_changes")
         if action == "erase":
             # What is being solved has been read already.
@@ -227,12 +222,6 @@ def remove(session: Session, key: SigningKey, request: RemovalRequest, by: str) 
     touched = remove_reports(session, key, chosen, action)
     record_action(session, by, f"{action} {what}", target, f"{touched} reports")
     return RemovalDone(reports=touched, tokens=revoked)
-
-
-def _revoke(session: Session, kind: type[Secret], mine: ColumnElement[bool]) -> int:
-    valid = update(kind).where(mine, kind.revoked.is_(None)).values(revoked=now())
-    revoked: int = session.connection().execute(valid).rowcount
-    return revoked
 
 
 def remove_reports(
