@@ -340,6 +340,11 @@ def test_the_summary_says_what_was_spent_and_its_repr_nothing(mechanism):
     ("options", "words"),
     [
         ({"columns": pm.Columns(lat="latitude")}, "no column 'latitude'"),
+        ({"columns": pm.Columns(lat="lat", lon="lat")}, "lat, lat; each has two columns"),
+        (
+            {"columns": pm.Columns(places=(("lat", "lon"), ("lat", "lon")))},
+            "each has two columns of its own",
+        ),
         ({"outside": "ignore"}, "outside is 'ignore'"),
         ({"key": KEY}, "name the person's column"),
         ({"budget": 5.0}, "name the person's column"),

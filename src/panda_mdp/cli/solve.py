@@ -398,6 +398,8 @@ def draw_map(
 
     page = out.suffix.lower() in (".html", ".htm")
     require(page or against is None, "a card is a page; give a target that ends in .html", "--out")
+    picture = record is not None or zones is not None
+    require(not (page and picture), "a page has --city and --against; .png takes the rest", "--out")
     with working("drawing"):
         mechanism = load_mechanism(table)
         streets = None if city is None else load_city(city)

@@ -146,6 +146,10 @@ class Perturber:
             )
         if columns.places and columns.record is not None:
             raise InvalidInputError("places=... and record=... exclude each other")
+        if len(set(columns.true)) < len(columns.true):
+            raise InvalidInputError(
+                f"places are in {', '.join(columns.true)}; each has two columns of its own"
+            )
         if (columns.time or period or self.key or self.budget) and columns.person is None:
             raise InvalidInputError(
                 "periods, keys and budgets are per person; name the person's column: person=..."
