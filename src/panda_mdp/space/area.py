@@ -8,7 +8,6 @@ apart by no more than their distance allows, and staying silent outside would te
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,21 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, frozen
-from panda_mdp.errors import DomainError, SnapError, sealed
-from panda_mdp.space.mesh import SLANT, Mesh, convex_hull, plane_frame, project, unproject
+from panda_mdp.errors import SnapError, sealed
+from panda_mdp.space.mesh import (
+    SLANT,
+    TINIEST,
+    Mesh,
+    beyond,
+    convex_hull,
+    mean_place,
+    plane_frame,
+    polygon_sides,
+    polygon_size,
+    project,
+    projected,
+    unproject,
+)
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, are_places, sphere_points
 
 CELLS = 128
@@ -45,12 +57,9 @@ class Area:
     @classmethod
     def around(cls, lat: FloatArray, lon: FloatArray) -> Area:
         """The convex hull of places. Raises `DomainError` where they reach half round the earth."""
-        x, y, z = sphere_points(lat, lon).mean(axis=0).tolist()
-        middle = (math.degrees(math.atan2(z, math.hypot(x, y))), math.degrees(math.atan2(y, x)))
-        plane, seen = project(lat, lon, middle)
-        if not seen.all():
-            raise DomainError("the places reach half round the earth, and span no area; split them")
-        return cls(middle, frozen(convex_hull(plane)))
+        places = np.stack([lat, lon], axis=1)
+        middle = mean_place(places)
+        return cls(middle, frozen(convex_hull(projected(places, middle))))
 
     @classmethod
     def of_mesh(cls, mesh: Mesh) -> Area:
@@ -58,20 +67,9 @@ class Area:
         return cls(mesh.middle, frozen(mesh.spacing * (mesh.area @ SLANT)))
 
     @property
-    def sides(self) -> FloatArray:
-        """From every corner to the next."""
-        return np.roll(self.corners, -1, axis=0) - self.corners
-
-    def _beyond(self, points: FloatArray) -> FloatArray:
-        """How far points lie outside of every side, times its length."""
-        east, north = np.moveaxis(points[..., None, :] - self.corners, -1, 0)
-        return self.sides[:, 1] * east - self.sides[:, 0] * north
-
-    @property
     def size_km2(self) -> float:
         """Its size."""
-        x, y = self.corners.T
-        return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
+        return polygon_size(self.corners)
 
     @sealed
     def clamp(self, lat: Any, lon: Any) -> tuple[float, float]:
@@ -80,17 +78,17 @@ class Area:
             raise SnapError(
                 "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
             )
-        (at,) = sphere_points(np.array([lat], dtype=float), np.array([lon], dtype=float))
-        height, east, north = plane_frame(self.middle) @ at
-        place = EARTH_RADIUS_KM * np.array([east, north]) / max(height, HORIZON)
-        if len(self.corners) > 2 and (self._beyond(place) <= 0).all():
+        height, *flat = plane_frame(self.middle) @ sphere_points(np.float64(lat), np.float64(lon))
+        place = EARTH_RADIUS_KM * np.array(flat) / max(height, HORIZON)
+        if len(self.corners) > 2 and (beyond(place, self.corners) <= 0).all():
             return float(lat), float(lon)
-        lengths = np.maximum((self.sides**2).sum(axis=1), np.finfo(float).tiny)
-        along = np.clip(((place - self.corners) * self.sides).sum(axis=1) / lengths, 0.0, 1.0)
-        nearest = self.corners + along[:, None] * self.sides
+        sides = polygon_sides(self.corners)
+        lengths = np.maximum((sides**2).sum(axis=1), TINIEST)
+        along = np.clip(((place - self.corners) * sides).sum(axis=1) / lengths, 0.0, 1.0)
+        nearest = self.corners + along[:, None] * sides
         found = nearest[((place - nearest) ** 2).sum(axis=1).argmin()]
-        north_degrees, east_degrees = unproject(found[None], self.middle)
-        return float(north_degrees[0]), float(east_degrees[0])
+        (north,), (east,) = unproject(found[None], self.middle)
+        return float(north), float(east)
 
     def hole_km(self, lat: FloatArray, lon: FloatArray) -> float:
         """How far a point of the area is from the nearest of some places at most, from above.
@@ -101,9 +99,7 @@ class Area:
         low, high = self.corners.min(axis=0), self.corners.max(axis=0)
         side = max(float((high - low).max()) / CELLS, 1e-9)
         taken = np.unique(np.floor((project(lat, lon, self.middle)[0] - low) / side), axis=0)
-        columns, rows = (np.arange(np.floor(span / side) + 1) for span in high - low)
-        cells = np.stack(np.meshgrid(columns, rows, indexing="ij"), axis=-1).reshape(-1, 2)
-        points = low + side * (cells + 0.5)
-        inside = (self._beyond(points) <= side * np.hypot(*self.sides.T)).all(axis=1)
+        cells = np.indices(((high - low) // side + 1).astype(int)).reshape(2, -1).T
+        inside = (beyond(low + side * (cells + 0.5), self.corners) <= side).all(axis=1)
         apart, _ = scipy.spatial.cKDTree(taken).query(cells[inside])
         return float(side * (np.max(apart) + np.sqrt(2)))

@@ -395,9 +395,7 @@ class Domain(RebuiltOnCopy):
             rows, cols = tiles.records(t), tiles.order[np.repeat(near, sizes)]
             block = self.metric.block(rows, cols)
             # The tile itself comes first: of its pairs, each counts once.
-            a, b = np.nonzero(
-                (block <= radius) & (np.arange(len(cols)) > np.arange(len(rows))[:, None])
-            )
+            a, b = np.nonzero(np.triu(block <= radius, 1))
             first, second = np.sort([rows[a], cols[b]], axis=0)
             yield first, second, block[a, b]
 
@@ -410,23 +408,23 @@ class Domain(RebuiltOnCopy):
         everything = np.arange(self.size)[:, None]
         if isinstance(self.metric, PathMetric):
             _, nearest, away = self.metric.balls(np.ones(self.size), count + 1, count + 1)
-            order = np.lexsort((nearest[:, 1:], away[:, 1:]), axis=1) + 1
-            return np.take_along_axis(nearest, order, 1), np.take_along_axis(away, order, 1)
-        if self.metric.tree is not None:
-            found = self.metric.tree.query(self.metric.embedding, k=count + 1, workers=-1)[1]
-            nearest = np.asarray(found, dtype=np.int64)
-            itself = nearest == everything
-            # Records closer than rounding may push a record out of its own list.
-            itself[~itself.any(axis=1), -1] = True
-            indices = nearest[~itself].reshape(self.size, count)
+            indices, distance = nearest[:, 1:], away[:, 1:]
         else:
-            parts = []
-            for rows, block in self.blocks():
-                np.put_along_axis(block, everything[rows], np.inf, axis=1)
-                parts.append(np.argpartition(block, count - 1, axis=1)[:, :count])
-            indices = np.concatenate(parts)
-        flat = self.metric.pairs(np.repeat(everything, count), indices.ravel())
-        distance = flat.reshape(indices.shape)
+            if self.metric.tree is not None:
+                found = self.metric.tree.query(self.metric.embedding, k=count + 1, workers=-1)[1]
+                nearest = np.asarray(found, dtype=np.int64)
+                itself = nearest == everything
+                # Records closer than rounding may push a record out of its own list.
+                itself[~itself.any(axis=1), -1] = True
+                indices = nearest[~itself].reshape(self.size, count)
+            else:
+                parts = []
+                for rows, block in self.blocks():
+                    np.put_along_axis(block, everything[rows], np.inf, axis=1)
+                    parts.append(np.argpartition(block, count - 1, axis=1)[:, :count])
+                indices = np.concatenate(parts)
+            flat = self.metric.pairs(np.repeat(everything, count), indices.ravel())
+            distance = flat.reshape(indices.shape)
         order = np.lexsort((indices, distance), axis=1)
         return np.take_along_axis(indices, order, 1), np.take_along_axis(distance, order, 1)
 

@@ -50,6 +50,7 @@ COVERED = 1e-6
 PROJECTION_KM = 1e-10
 """Above the rounding error of the projection: 1e-15 of the earth's radius, and ten times that."""
 AGREEMENT_KM = 1e-9
+TINIEST = np.finfo(np.float64).tiny
 SLANT = np.array([[1.0, 0.0], [0.5, np.sqrt(0.75)]])
 """The two steps of the lattice."""
 CORNERS = np.array([[[0, 0], [1, 0], [0, 1]], [[1, 1], [0, 1], [1, 0]]])
@@ -210,9 +211,7 @@ class Mesh(RebuiltOnCopy):
 
     def _beyond(self, lattice: FloatArray) -> FloatArray:
         """How far points lie beyond each side of the area, in spacings; shape (n, sides)."""
-        corners = self.area @ SLANT
-        outward = _across(np.roll(corners, -1, axis=0) - corners)
-        return lattice @ SLANT @ outward - (corners.T * outward).sum(axis=0)
+        return beyond(lattice @ SLANT, self.area @ SLANT)
 
     def _corners_of(self, cells: IntArray) -> IntArray:
         """Vertices of triangles (i, j, upper), shape (n, 3); -1 where one is missing."""
@@ -229,21 +228,20 @@ def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
     step = _spacing(spacing, epsilon)
     given, bare = read_area(area)
     middle = _middle(np.concatenate(given))
-    rings = [_projected(ring, middle) for ring in given]
+    rings = [projected(ring, middle) for ring in given]
     if bare:
         rings = [convex_hull(around(rings[0], 2 * step))]
     hull = convex_hull(np.concatenate(rings))
     far, message = _too_far(hull)
     if far:
         raise DomainError(message)
-    x, y = hull.T
-    size = float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
-    cell = np.sqrt(0.75)
-    if size > MOST_VERTICES * step**2 * cell:
+    size, cell = polygon_size(hull), np.sqrt(0.75)
+    count = size / step**2 / cell
+    if count > MOST_VERTICES:
         raise DomainError(
-            f"a spacing of {step:g} km gives {size / step**2 / cell:,.0f} vertices over "
-            f"{size:,.0f} square km; at most {MOST_VERTICES:,} fit: "
-            f"spacing={np.sqrt(size / (MOST_VERTICES * cell)):.2g} or more"
+            f"a spacing of {step:g} km gives {count:,.0f} vertices over {size:,.0f} square km; at "
+            f"most {MOST_VERTICES:,} fit: spacing={step * np.sqrt(count / MOST_VERTICES):.2g} or "
+            "more"
         )
     corners = convex_hull(to_lattice(hull, step))
     vertices = np.unique(_corners(covering(corners, 2 * COVERED)).reshape(-1, 2), axis=0)
@@ -271,8 +269,7 @@ def covering(area: FloatArray, margin: float) -> IntArray:
     i, j = (np.arange(a, b, dtype=np.int64) for a, b in zip(low, high, strict=True))
     cells = np.stack(np.meshgrid(i, j, [0, 1], indexing="ij"), axis=-1).reshape(-1, 3)
     corners = area @ SLANT
-    sides = np.concatenate([np.roll(corners, -1, axis=0) - corners, SLANT, SLANT[1:] - SLANT[:1]])
-    axes = _across(sides)
+    axes = _across(np.concatenate([polygon_sides(corners), SLANT, SLANT[1:] - SLANT[:1]]))
     shadow, at, shapes = corners @ axes, cells[:, :2] @ SLANT @ axes, CORNERS @ SLANT @ axes
     low, high = shapes.min(axis=1)[cells[:, 2]], shapes.max(axis=1)[cells[:, 2]]
     gap = np.maximum(at + low - shadow.max(axis=0), shadow.min(axis=0) - at - high)
@@ -280,8 +277,25 @@ def covering(area: FloatArray, margin: float) -> IntArray:
 
 
 def _across(sides: FloatArray) -> FloatArray:
-    """Unit vectors to the right of some sides, (2, n)."""
-    return np.stack([sides[:, 1], -sides[:, 0]]) / np.hypot(*sides.T)
+    """Unit vectors to the right of some sides, (2, n); 0 of one without a length."""
+    return np.stack([sides[:, 1], -sides[:, 0]]) / np.maximum(np.hypot(*sides.T), TINIEST)
+
+
+def polygon_sides(corners: FloatArray) -> FloatArray:
+    """From every corner of a polygon to the next."""
+    return np.roll(corners, -1, axis=0) - corners
+
+
+def beyond(points: FloatArray, corners: FloatArray) -> FloatArray:
+    """How far points lie beyond each side of a convex polygon, counterclockwise; (n, sides)."""
+    outward = _across(polygon_sides(corners))
+    return points @ outward - (corners.T * outward).sum(axis=0)
+
+
+def polygon_size(corners: FloatArray) -> float:
+    """The size of a polygon."""
+    x, y = corners.T
+    return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
 
 
 def project(
@@ -329,21 +343,24 @@ def plane_frame(middle: tuple[float, float]) -> FloatArray:
     return np.stack([up, east, np.cross(up, east)])
 
 
+def mean_place(places: FloatArray) -> tuple[float, float]:
+    """The mean of places (n, 2) on the sphere, (lat, lon)."""
+    lat, lon = _degrees(sphere_points(*places.T).mean(axis=0))
+    return float(lat), float(lon)
+
+
 def _middle(corners: FloatArray) -> tuple[float, float]:
     """The middle of the corners' box in the plane at their mean on the sphere."""
-    mean = sphere_points(*corners.T).mean(axis=0)
-    if np.abs(mean).max() < 1e-12:
-        raise DomainError(TOO_FAR)
-    lat, lon = _degrees(mean)
-    start = (float(lat), float(lon))
-    plane = _projected(corners, start)
+    start = mean_place(corners)
+    plane = projected(corners, start)
     lats, lons = unproject((plane.min(axis=0) + plane.max(axis=0))[None] / 2, start)
     # A middle that can be written down: nothing depends on where exactly it is.
     return round(float(lats[0]), 9), round(float(lons[0]), 9)
 
 
-def _projected(ring: FloatArray, middle: tuple[float, float]) -> FloatArray:
-    plane, seen = project(ring[:, 0], ring[:, 1], middle)
+def projected(places: FloatArray, middle: tuple[float, float]) -> FloatArray:
+    """Places (n, 2) in the plane at a middle; an error where they are not all on its side."""
+    plane, seen = project(*places.T, middle)
     if not seen.all():
         raise DomainError(TOO_FAR)
     return plane
@@ -417,8 +434,8 @@ def read_area(area: Any) -> tuple[list[FloatArray], bool]:
 
 def _covered(fixes: list[Any]) -> FloatArray:
     lat, lon = (
-        np.concatenate([[], *(np.atleast_1d(np.asarray(c, np.float64)) for c in column)])
-        for column in ([part.lat for part in fixes], [part.lon for part in fixes])
+        np.hstack([[], *(getattr(part, name) for part in fixes)]).astype(np.float64)
+        for name in ("lat", "lon")
     )
     if len(lat) != len(lon) or not len(lat):
         raise DomainError(

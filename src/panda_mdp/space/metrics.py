@@ -74,8 +74,8 @@ class Metric(RebuiltOnCopy, ABC):
     def arrays(self) -> dict[str, FloatArray]:
         """What defines the metric, for files and fingerprints."""
         given: Any = self
-        names = [part.name for part in fields(given) if part.name != "unit"]
-        return {name: getattr(self, name) for name in names}
+        own = {part.name: getattr(self, part.name) for part in fields(given) if part.name != "unit"}
+        return {name: array for name, array in own.items() if array is not None}
 
     @property
     def size(self) -> int:
@@ -226,8 +226,7 @@ class Haversine(Metric):
         return self
 
     def check(self) -> None:
-        check_places(self.lat, self.lon)
-        refuse_bad(self.lon >= 180, self.lon, "longitude", "lie in [-180, 180) degrees")
+        check_places(self.lat, self.lon, turned=True)
         # A pole has one place and every longitude; of zeros the sign is dropped.
         lon = np.where(np.abs(self.lat) == 90, 0.0, self.lon)
         refuse_repeats(np.stack([self.lat, lon], axis=1) + 0.0)
@@ -513,12 +512,13 @@ def refuse_bad(bad: BoolArray, values: FloatArray, what: str, rule: str) -> None
     _refuse(bad, lambda k: f"{what} of record {k} is {values[k]}; it must {rule}")
 
 
-def check_places(lat: FloatArray, lon: FloatArray) -> None:
-    """Refuse degrees that are no places."""
+def check_places(lat: FloatArray, lon: FloatArray, turned: bool = False) -> None:
+    """Refuse degrees that are no places; `turned` are those with longitudes in [-180, 180)."""
     refuse_bad(~np.isfinite(lat), lat, "lat", FINITE)
     refuse_bad(~np.isfinite(lon), lon, "lon", FINITE)
     refuse_bad(np.abs(lat) > 90, lat, "latitude", "lie in [-90, 90] degrees (swapped?)")
     refuse_bad((lon < -180) | (lon > 360), lon, "longitude", "lie in [-180, 360] degrees")
+    refuse_bad(turned & (lon >= 180), lon, "longitude", "lie in [-180, 180) degrees")
 
 
 def refuse_repeats(keys: FloatArray) -> None:

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -35,7 +36,6 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, adjacency, frozen
-from panda_mdp.base.text import Facts
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import (
@@ -43,7 +43,6 @@ from panda_mdp.space.metrics import (
     Haversine,
     Metric,
     check_places,
-    refuse_bad,
 )
 
 STEP = 2.0**-30
@@ -101,10 +100,6 @@ class PathMetric(Metric):
     kind = "graph"
     relative_error = 0.0
 
-    def arrays(self) -> Facts:
-        given = {"edges": self.edges, "steps": self.steps, "lat": self.lat, "lon": self.lon}
-        return {name: array for name, array in given.items() if array is not None}
-
     @cached_property
     def size(self) -> int:
         return int(self.edges.max(initial=-1)) + 1
@@ -128,8 +123,7 @@ class PathMetric(Metric):
         if self.lat is not None and self.lon is not None:
             if not self.lat.shape == self.lon.shape == (size,):
                 raise DomainError(f"give one lat and lon for each of the {size} records")
-            check_places(self.lat, self.lon)
-            refuse_bad(self.lon >= 180, self.lon, "longitude", "lie in [-180, 180) degrees")
+            check_places(self.lat, self.lon, turned=True)
         known = contracted(edges, steps, np.arange(size))
         if not all(map(np.array_equal, known, (edges, steps))):
             raise DomainError(
@@ -186,9 +180,7 @@ class PathMetric(Metric):
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         given = np.sort(np.broadcast_arrays(first, second), axis=0)
         low, high = given.reshape(2, -1)
-        keys, wanted = self.edges @ [self.size, 1], low * self.size + high
-        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        length = np.where(keys[at] == wanted, STEP * self.steps[at], 0.0)
+        length = STEP * self.around[low[None], high[None]].toarray()[0]
         others = np.flatnonzero((length == 0) & (low != high))
         sources, row = np.unique(low[others], return_inverse=True)
         step = max(1, BLOCK_ENTRIES // self.size)
@@ -309,19 +301,17 @@ def tree_edges(
 ) -> tuple[list[tuple[int, int]], Any, list[Any], list[int]]:
     """The edges of a tree of names, their lengths, the names in the order in which they come up,
     and which of them are records: all, or the leaves."""
-    number: dict[Any, int] = {}
-    for child, parent in parents.items():
-        for name in (child, parent):
-            number.setdefault(name, len(number))
-    if len(number) != len(parents) + 1:
+    names = list(dict.fromkeys(chain.from_iterable(parents.items())))
+    if len(names) != len(parents) + 1:
         raise DomainError(
-            f"{len(number)} names and {len(parents)} parents; a tree has one root, the only name "
+            f"{len(names)} names and {len(parents)} parents; a tree has one root, the only name "
             "without a parent"
         )
+    number = {name: k for k, name in enumerate(names)}
     edges = [(number[child], number[parent]) for child, parent in parents.items()]
     lengths = [length[child] for child in parents] if isinstance(length, Mapping) else length
-    names, inner = list(number), set(parents.values())
-    records = [k for k, name in enumerate(names) if not (leaves and name in inner)]
+    inner = set(parents.values()) if leaves else ()
+    records = [number[name] for name in names if name not in inner]
     return edges, lengths, names, records
 
 
@@ -337,13 +327,16 @@ def by_density(metric: PathMetric, weights: FloatArray, people: float) -> PathMe
             f"people is {people!r}, and the weights sum to {weights.sum():g}; balls can hold more "
             "than nobody and at most everybody"
         )
-    radius = slow(metric, np.maximum(metric.balls(weights, people)[0], STEP))
+
+    def needed(lengths: PathMetric) -> FloatArray:
+        return lengths.balls(weights, people)[0]
+
+    radius = slow(metric, np.maximum(needed(metric), STEP))
     for _ in range(ROUNDS):
-        needed = measured_by(metric, radius).balls(weights, people)[0]
-        radius = slow(metric, radius * np.maximum(needed, SLOWNESS))
-    needed = measured_by(metric, radius).balls(weights, people)[0]
-    found = measured_by(metric, radius * max(needed.max(), STEP) * (1 + ROUNDING))
-    if not found.balls(weights, people)[0].max() <= 1:
+        radius = slow(metric, radius * np.maximum(needed(measured_by(metric, radius)), SLOWNESS))
+    most = needed(measured_by(metric, radius)).max()
+    found = measured_by(metric, radius * max(most, STEP) * (1 + ROUNDING))
+    if not needed(found).max() <= 1:
         raise DomainError(
             f"records lie too near for {people:g} people in multiples of 2^-30; merge some of them"
         )

@@ -46,12 +46,6 @@ class TilePairs(NamedTuple):
         """Pairs of `count` tiles, ascending by the first."""
         return cls(np.searchsorted(first, np.arange(count + 1)), second, between)
 
-    @classmethod
-    def none(cls, count: int) -> TilePairs:
-        """No pairs at all."""
-        nothing = np.empty(0, dtype=np.int64)
-        return cls.over(count, nothing, nothing, np.empty(0))
-
     @property
     def first(self) -> IntArray:
         return owners(self.starts)
