@@ -152,27 +152,28 @@ class City(RebuiltOnCopy):
         a, b, _ = self.pairs
         return frozen(np.bincount(np.concatenate([a, b]), minlength=self.nodes))
 
+    @property
+    def one_way(self) -> BoolArray:
+        """Of every street whether it is open from u to v only."""
+        return np.zeros(len(self.u), dtype=bool) if self.oneway is None else self.oneway
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the network, the name of this city in certificates and reports."""
-        said = {"oneway": np.zeros(0, dtype=np.bool_), "speed_kmh": np.zeros(0)} | self._columns()
+        said = {"oneway": np.zeros(0, dtype=bool), "speed_kmh": np.zeros(0)} | self._columns()
         return digest(*(said[name] for name in COLUMNS if name != "osmid"))
 
     def components(self, *, strong: bool = False) -> IntArray:
         """The component of each node; `strong` obeys one-way streets."""
-        graph = travel_graph(self, directed=strong)
-        labels = scipy.sparse.csgraph.connected_components(
-            graph, connection="strong" if strong else "weak"
-        )[1]
-        return labels.astype(np.int64)
+        graph, kind = travel_graph(self, directed=strong), "strong" if strong else "weak"
+        return scipy.sparse.csgraph.connected_components(graph, connection=kind)[1].astype(np.int64)
 
     def largest_component(self, *, strong: bool = False) -> City:
         """The city restricted to its largest (strongly) connected part."""
         labels = self.components(strong=strong)
-        counts = np.bincount(labels)
-        if len(counts) == 1:
+        if not labels.any():
             return self
-        return self.take(np.flatnonzero(labels == counts.argmax()))
+        return self.take(np.flatnonzero(labels == np.bincount(labels).argmax()))
 
     def take(self, nodes: npt.ArrayLike) -> City:
         """The city restricted to some nodes and the streets between them, in the given order."""
@@ -286,12 +287,10 @@ class City(RebuiltOnCopy):
         for number, lat, lon in zip(ids, self.lat.tolist(), self.lon.tolist(), strict=True):
             place = f'<data key="y">{lat}</data><data key="x">{lon}</data>'
             yield f'<node id="{number}">{place}</node>\n'
-        single = np.zeros(len(self.u), dtype=np.bool_) if self.oneway is None else self.oneway
-        paces: list[str] = [""] * len(self.u)
-        if self.speed_kmh is not None:
-            paces = [f'<data key="speed_kph">{speed}</data>' for speed in self.speed_kmh.tolist()]
-        columns = (column.tolist() for column in (self.u, self.v, self.length_m, single))
-        for k, (u, v, length, oneway, pace) in enumerate(zip(*columns, paces, strict=True)):
+        speeds: Any = [None] * len(self.u) if self.speed_kmh is None else self.speed_kmh.tolist()
+        columns = (column.tolist() for column in (self.u, self.v, self.length_m, self.one_way))
+        for k, (u, v, length, oneway, speed) in enumerate(zip(*columns, speeds, strict=True)):
+            pace = "" if speed is None else f'<data key="speed_kph">{speed}</data>'
             for a, b, back in ((u, v, False), (v, u, True))[: 2 - oneway]:
                 yield (
                     f'<edge source="{ids[a]}" target="{ids[b]}" id="{2 * k + back}">'
@@ -312,8 +311,7 @@ def travel_graph(
     city: City, by: Measure = "length", *, directed: bool = False
 ) -> scipy.sparse.csr_array:
     """Weights of the streets as a sparse matrix, nodes x nodes, in km or minutes."""
-    obeyed = city.oneway if directed and city.oneway is not None else np.zeros_like(city.u, bool)
-    back = np.flatnonzero(~obeyed)
+    back = np.flatnonzero(~(directed & city.one_way))
     cost = street_costs(city, by)
     first, second = np.append(city.u, city.v[back]), np.append(city.v, city.u[back])
     a, b, best = shortest_parallel(first, second, np.append(cost, cost[back]))
@@ -363,14 +361,12 @@ def travel(
 def group_ranks(*keys: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
     """Of each row: how many before it have the same keys, and how many have them in all."""
     order = np.lexsort(keys)
-    rows = np.stack([key[order] for key in keys], axis=1)
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    rows = np.stack(keys)[:, order]
+    new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(axis=0))[: len(order)]
     starts, group = np.flatnonzero(new), np.cumsum(new) - 1
-    rank, size = np.empty_like(order), np.empty_like(order)
-    rank[order] = np.arange(len(order)) - starts[group]
-    size[order] = np.bincount(group)[group]
-    return rank, size
+    place = np.argsort(order)
+    rank, size = np.arange(len(order)) - starts[group], np.bincount(group)[group]
+    return rank[place], size[place]
 
 
 def travel_loss(
@@ -419,11 +415,11 @@ def _nodes_of(city: City, domain: Domain) -> IntArray:
     nodes = domain.nodes
     if nodes is None:
         raise CityError("this domain does not know its city's nodes; make it with city.domain(...)")
-    same = len(nodes) == 0 or int(nodes.max()) < city.nodes
+    same = nodes.max() < city.nodes
     if same and domain.geographic:
         # Longitudes may have been brought into [-180, 180).
         turns = (city.lon[nodes] - domain.lon) / 360
-        same = np.array_equal(city.lat[nodes], domain.lat) and bool(np.all(turns == np.rint(turns)))
+        same = ((city.lat[nodes] == domain.lat) & (turns == np.rint(turns))).all()
     if not same:
         raise CityError(
             "the domain's nodes lie elsewhere in this city; give the city that it was made from"

@@ -155,7 +155,7 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
     straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
     _check_unit(source, length, straight)
     length = np.where(np.isfinite(length), length, straight)
-    arcs, oneway = np.arange(len(a)), np.zeros(len(a), dtype=np.bool_)
+    arcs, oneway = np.arange(len(a)), np.zeros(len(a), dtype=bool)
     if directed:
         arcs, oneway = join_directions(a, b, length)
         oneway &= np.array(single)[arcs]
@@ -292,9 +292,8 @@ def contract(city: City) -> City:
     over the sum of its pieces' times. A ring without any junction keeps one node.
     """
     pieces = len(city.u)
-    oneway = np.zeros(pieces, dtype=np.bool_) if city.oneway is None else city.oneway
     node, piece = np.concatenate([city.u, city.v]), np.tile(np.arange(pieces), 2)
-    inner = _inner_nodes(city, oneway)
+    inner = _inner_nodes(city, node)
     while True:
         chain, count = _chains(node, piece, inner)
         outer = np.flatnonzero(~inner[node])
@@ -307,8 +306,8 @@ def contract(city: City) -> City:
     order = np.lexsort((outer >= pieces, chain[piece[outer]]))
     start, stop = node[outer][order].reshape(count, 2).T
     length = np.asarray(np.bincount(chain, city.length_m, count), dtype=np.float64)
-    single = np.zeros(count, dtype=np.bool_)
-    single[chain] = oneway
+    single = np.zeros(count, dtype=bool)
+    single[chain] = city.one_way
     speed = None
     if city.speed_kmh is not None:
         # One of its speeds where a chain has no length.
@@ -319,14 +318,12 @@ def contract(city: City) -> City:
     return replace(city, u=start, v=stop, length_m=length, oneway=single, speed_kmh=speed)
 
 
-def _inner_nodes(city: City, oneway: BoolArray) -> BoolArray:
-    both = np.concatenate([city.u, city.v])
-    inner = np.bincount(both, minlength=city.nodes) == 2
+def _inner_nodes(city: City, ends: IntArray) -> BoolArray:
+    inner = np.bincount(ends, minlength=city.nodes) == 2
     inner[city.u[city.u == city.v]] = False
     # Of two pieces, none or both are one-way, and then one leads in and one out.
-    one_way_ends = np.bincount(both, np.tile(oneway, 2), city.nodes)
-    leaving = np.bincount(city.u, oneway, city.nodes)
-    return inner & ((one_way_ends == 0) | ((one_way_ends == 2) & (leaving == 1)))
+    leaving, leading = (np.bincount(end, city.one_way, city.nodes) for end in (city.u, city.v))
+    return inner & (leaving == leading)
 
 
 def _chains(node: IntArray, piece: IntArray, inner: BoolArray) -> tuple[IntArray, int]:

@@ -79,10 +79,10 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
         domain = domain.with_labels(names)
     if shapes is None or shapely.get_dimensions(shapes).max() < 2:
         return Places(domain, names)
-    outlines = shapely.transform(
-        shapes[first], lambda xy: np.stack(to_degrees(xy[:, 0], xy[:, 1], system, title), axis=1)
+    turned = shapely.transform(
+        shapes[first], lambda xy: np.column_stack(to_degrees(*xy.T, system, title))
     )
-    return Places(domain, names, outlines)
+    return Places(domain, names, turned)
 
 
 def _read(path: Path) -> Frame | dict[str, list[str]]:

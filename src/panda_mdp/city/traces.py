@@ -53,6 +53,8 @@ EXAMPLES, EXAMPLE_CHARACTERS = 5, 80
 
 Rows = tuple[list[str], Iterable[tuple[int, Sequence[Any]]]]
 """Names of columns, and rows with their numbers."""
+Sample = npt.NDArray[np.uint64]
+"""People, records and random keys of visits, (3, n)."""
 
 
 @dataclass
@@ -127,8 +129,7 @@ class Traces:
             )
         report = TraceReport()
         counts = np.zeros(domain.size, dtype=np.int64)
-        nobody = np.empty(0, dtype=np.int64)
-        sample = (nobody, nobody, np.empty(0, dtype=np.uint64))
+        sample = np.empty((3, 0), dtype=np.uint64)
         outside = people = swapped = 0
         for fixes in self.chunks(report):
             snaps = domain.snap(fixes.lat, fixes.lon, limit_km)
@@ -148,7 +149,7 @@ class Traces:
         return Visits(
             domain=domain,
             counts=counts,
-            bounded=np.bincount(sample[1], minlength=domain.size).astype(np.int64),
+            bounded=np.bincount(sample[1].astype(np.int64), minlength=domain.size),
             contribution=contribution,
             people=people,
             outside=outside,
@@ -336,25 +337,18 @@ class Visits:
         )
 
 
-def _sample(
-    kept: tuple[IntArray, IntArray, npt.NDArray[np.uint64]],
-    user: IntArray,
-    record: IntArray,
-    size: int,
-) -> tuple[IntArray, IntArray, npt.NDArray[np.uint64]]:
-    """A uniform sample of at most `size` visits of each person, from a stream: people, records
-    and keys of what was kept, and people and records of more visits.
+def _sample(kept: Sample, user: IntArray, record: IntArray, size: int) -> Sample:
+    """A uniform sample of at most `size` visits of each person, from a stream: what was kept, and
+    people and records of more visits.
 
     Every visit gets a random key from the operating system and each person's smallest keys stay.
     Which visits of a person stay depends on that person alone, as the bound on a person's
     influence needs.
     """
-    fresh = np.frombuffer(secrets.token_bytes(8 * len(user)), dtype=np.uint64)
-    people, records = np.append(kept[0], user), np.append(kept[1], record)
-    keys = np.append(kept[2], fresh)
-    by_key = np.argsort(keys, kind="stable")
-    sampled = by_key[group_ranks(people[by_key])[0] < size]
-    return people[sampled], records[sampled], keys[sampled]
+    keys = np.frombuffer(secrets.token_bytes(8 * len(user)), dtype=np.uint64)
+    visits = np.hstack([kept, np.array([user, record, keys], dtype=np.uint64)])
+    by_key = visits[:, np.argsort(visits[2], kind="stable")]
+    return by_key[:, group_ranks(by_key[0])[0] < size]
 
 
 def save_prior(path: Path, prior: Prior, domain: Domain) -> Path:

@@ -512,7 +512,7 @@ def _turn(first: complex, second: complex) -> float:
 
 def within(points: FloatArray, rings: list[FloatArray]) -> BoolArray:
     """Which points lie in the rings by the even-odd rule, all in one plane."""
-    odd = np.zeros(len(points), dtype=np.bool_)
+    odd = np.zeros(len(points), dtype=bool)
     x, y = points[:, 0], points[:, 1]
     for ring in rings:
         for (x1, y1), (x2, y2) in zip(ring, np.roll(ring, -1, axis=0), strict=True):
