@@ -21,6 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+AnyArray = npt.NDArray[Any]
 Sections = dict[str, npt.NDArray[Any]]
 """Arrays of a file by name."""
 Described = tuple[dict[str, Any], Sections]

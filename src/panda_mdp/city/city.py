@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import scipy
+from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import (
+    AnyArray,
     BoolArray,
     FloatArray,
     IntArray,
@@ -175,7 +176,7 @@ class City(RebuiltOnCopy):
             return self
         return self.take(np.flatnonzero(labels == np.bincount(labels).argmax()))
 
-    def take(self, nodes: npt.ArrayLike) -> City:
+    def take(self, nodes: ArrayLike) -> City:
         """The city restricted to some nodes and the streets between them, in the given order."""
         retained = check_indices(nodes, self.nodes, "nodes", CityError)
         position = np.full(self.nodes, -1, dtype=np.int64)
@@ -196,7 +197,7 @@ class City(RebuiltOnCopy):
 
     def road_domain(
         self,
-        records: int | npt.ArrayLike | None = None,
+        records: int | ArrayLike | None = None,
         *,
         seed: int = 0,
         by: Measure = "length",
@@ -220,8 +221,8 @@ class City(RebuiltOnCopy):
     def density_domain(
         self,
         people: float,
-        weights: npt.ArrayLike | None = None,
-        records: int | npt.ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        records: int | ArrayLike | None = None,
         *,
         seed: int = 0,
     ) -> Domain:
@@ -242,7 +243,7 @@ class City(RebuiltOnCopy):
         held = np.bincount(nearest, count, minlength=domain.size)
         return domain.triangulated().by_density(held, people)
 
-    def _chosen(self, records: int | npt.ArrayLike | None, seed: int) -> IntArray:
+    def _chosen(self, records: int | ArrayLike | None, seed: int) -> IntArray:
         """Nodes that are named, or drawn."""
         if records is None or isinstance(records, int):
             return self.sample_nodes(records, seed)
@@ -334,8 +335,8 @@ def street_costs(city: City, by: Measure) -> FloatArray:
 
 def travel(
     city: City,
-    sources: npt.ArrayLike,
-    targets: npt.ArrayLike | None = None,
+    sources: ArrayLike,
+    targets: ArrayLike | None = None,
     *,
     by: Measure = "length",
     directed: bool = False,
@@ -358,7 +359,7 @@ def travel(
     return ways[:, check_indices(targets, city.nodes, "targets", CityError)]
 
 
-def group_ranks(*keys: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
+def group_ranks(*keys: AnyArray) -> tuple[IntArray, IntArray]:
     """Of each row: how many before it have the same keys, and how many have them in all."""
     order = np.lexsort(keys)
     rows = np.stack(keys)[:, order]
@@ -372,9 +373,9 @@ def group_ranks(*keys: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
 def travel_loss(
     city: City,
     domain: Domain,
-    outputs: npt.ArrayLike,
-    tasks: npt.ArrayLike,
-    probabilities: npt.ArrayLike | None = None,
+    outputs: ArrayLike,
+    tasks: ArrayLike,
+    probabilities: ArrayLike | None = None,
     *,
     by: Measure = "length",
     directed: bool = False,

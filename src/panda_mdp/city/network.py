@@ -113,30 +113,27 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
     An arc and its way back of equal length are one street; one without its way back is one-way,
     unless its own tag says otherwise.
     """
-    position: dict[Any, int] = {}
-    places: list[tuple[str, str]] = []
+    places: dict[Any, tuple[str, str]] = {}
     ends, lengths, speeds, single = [], [], [], []
     told_speed, directed, settings = False, True, Values()
-    usual = speed_kmh({}, options.network)
     for kind, name, data in elements:
         if kind == "graph":
             directed, settings = name, data
         elif kind == "node":
-            position[name] = len(places)
-            places.append((data.get("x", "nan"), data.get("y", "nan")))
+            places[name] = data.get("x", "nan"), data.get("y", "nan")
         else:
             ends.append(name)
             lengths.append(data.get("length", "nan"))
             # Without any word on speeds or classes, none are made up.
-            told = not data.keys().isdisjoint(SPEEDS)
-            told_speed = told_speed or told
-            speeds.append(speed_kmh(data, options.network) if told else usual)
+            told_speed |= not data.keys().isdisjoint(SPEEDS)
+            speeds.append(speed_kmh(data, options.network))
             single.append("oneway" not in data or direction(data, options.network) != 0)
     if not places or not ends:
         raise FileFormatError(f"{source} holds no graph: {len(places)} nodes and {len(ends)} edges")
     try:
-        x, y = np.array(places, dtype=np.float64).T
+        x, y = np.array(list(places.values()), dtype=np.float64).T
         length = np.array(lengths, dtype=np.float64)
+        position = {name: k for k, name in enumerate(places)}
         a, b = np.array([(position[start], position[stop]) for start, stop in ends]).T
     except ValueError as error:
         raise FileFormatError(
@@ -161,7 +158,7 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
         oneway &= np.array(single)[arcs]
     speed = np.array(speeds)[arcs] if told_speed else None
     try:
-        numbers = np.array(list(position), dtype=np.int64)
+        numbers = np.array(list(places), dtype=np.int64)
     except (ValueError, OverflowError, TypeError):
         # Names that are no numbers of OpenStreetMap's are not kept.
         numbers = np.arange(len(places))

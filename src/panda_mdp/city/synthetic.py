@@ -69,20 +69,19 @@ def _lattice_points(count: int, rng: np.random.Generator) -> FloatArray:
     def lattices() -> FloatArray:
         """Jittered lattice points of every district, each district within its Voronoi cell."""
         parts = []
-        for d, seed in enumerate(seeds):
-            reach = np.ceil(room[d] / spacing[d])
+        for d, (side, angle) in enumerate(zip(spacing, turn, strict=True)):
+            reach = np.ceil(room[d] / side)
             steps = np.arange(-reach, reach + 1)
-            grid = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) * spacing[d]
-            grid = grid + rng.normal(0, JITTER * spacing[d], grid.shape)
-            cosine, sine = np.cos(turn[d]), np.sin(turn[d])
-            placed = seed + grid @ np.array([[cosine, sine], [-sine, cosine]])
+            grid = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) * side
+            grid += rng.normal(0, JITTER * side, grid.shape)
+            cosine, sine = np.cos(angle), np.sin(angle)
+            placed = seeds[d] + grid @ np.array([[cosine, sine], [-sine, cosine]])
             parts.append(placed[tree.query(placed)[1] == d])
         return np.vstack(parts)
 
     points, tries = lattices(), 1
     while len(points) < count or (len(points) > 1.05 * count and tries < TRIES):
-        spacing = spacing * np.sqrt(len(points) / (1.02 * count))
-        spacing = spacing if tries < TRIES else spacing * 0.9
+        spacing *= np.sqrt(len(points) / (1.02 * count)) * (1.0 if tries < TRIES else 0.9)
         points, tries = lattices(), tries + 1
     # The few too many go at random, so that no district is hollowed out.
     return points[np.sort(rng.choice(len(points), size=count, replace=False))]
@@ -99,7 +98,7 @@ def _sow(count: int, radius: float, rng: np.random.Generator) -> FloatArray:
     around = hubs[owner] + rng.normal(size=(len(owner), 2)) * sizes[owner, None]
     angle = rng.uniform(0, 2 * np.pi, scattered)
     reach = 1.9 * radius * np.sqrt(rng.uniform(size=scattered))
-    return np.vstack([around, np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=1)])
+    return np.vstack([around, np.column_stack([reach * np.cos(angle), reach * np.sin(angle)])])
 
 
 def _gabriel(points: FloatArray) -> tuple[IntArray, IntArray]:
@@ -137,11 +136,10 @@ def _thin(points: FloatArray, streets: IntArray, rng: np.random.Generator) -> Bo
         (shuffled[~crossing[streets[shuffled]].any(axis=1)], min, 3),
     )
     for order, of_both, few in passes:
-        for k in order.tolist():
-            if keep[k] and of_both(degree[u[k]], degree[v[k]]) > few:
+        for k in order:
+            if keep[k] and of_both(degree[streets[k]]) > few:
                 keep[k] = False
-                degree[u[k]] -= 1
-                degree[v[k]] -= 1
+                degree[streets[k]] -= 1
     return keep
 
 
@@ -170,5 +168,4 @@ def _branch(
 
 
 def _lengths(points: FloatArray, streets: IntArray) -> FloatArray:
-    x, y = (points[streets[:, 0]] - points[streets[:, 1]]).T
-    return np.hypot(x, y)
+    return np.hypot(*(points[streets[:, 0]] - points[streets[:, 1]]).T)

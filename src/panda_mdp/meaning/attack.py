@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import scipy
+from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.text import Facts
@@ -148,7 +148,7 @@ class Attack(RebuiltOnCopy):
 
 def attack(
     mechanism: Table | Seen,
-    prior: Prior | npt.ArrayLike | None = None,
+    prior: Prior | ArrayLike | None = None,
     *,
     radii: Sequence[float] | None = None,
     guesses: Outputs | None = None,
@@ -242,7 +242,7 @@ def _within(
     return gained.max(axis=0), held[gained.argmax(axis=0)].toarray() > 0, False
 
 
-def checked_prior(problem: Problem, prior: Prior | npt.ArrayLike | None) -> tuple[FloatArray, str]:
+def checked_prior(problem: Problem, prior: Prior | ArrayLike | None) -> tuple[FloatArray, str]:
     """The attacker's prior, (K,), and its source: the problem's own where None."""
     if prior is None:
         return problem.prior, problem.prior_source
@@ -251,7 +251,7 @@ def checked_prior(problem: Problem, prior: Prior | npt.ArrayLike | None) -> tupl
     return replace(problem, prior=np.asarray(prior), prior_source="given").prior, "given"
 
 
-def columns_of(problem: Problem, reports: npt.ArrayLike) -> IntArray:
+def columns_of(problem: Problem, reports: ArrayLike) -> IntArray:
     """The columns of some reports, given as `problem.outputs` names them; at least one."""
     named = np.asarray(reports)
     if named.ndim != 1 or len(named) == 0 or named.dtype.kind not in "iu":

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import scipy
+from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
@@ -54,7 +54,7 @@ def repeated(
     mechanism: Table,
     count: int,
     *,
-    prior: Prior | npt.ArrayLike | None = None,
+    prior: Prior | ArrayLike | None = None,
     draws: int = DRAWS,
     exact: int = EXACT_OUTCOMES,
     seed: int = 0,
@@ -140,9 +140,7 @@ class Movement:
         return f"Movement({len(self.start)} records)"
 
     @classmethod
-    def learn(
-        cls, traces: Iterable[npt.ArrayLike], size: int, *, smoothing: float = 0.05
-    ) -> Movement:
+    def learn(cls, traces: Iterable[ArrayLike], size: int, *, smoothing: float = 0.05) -> Movement:
         """The chain of some traces (records in time), what an attacker learns from past data.
 
         Each row mixes the counts of the traces with a share `smoothing` of their visits (and of
@@ -167,13 +165,13 @@ class Movement:
         return cls(start / start.sum(), steps / steps.sum(axis=1, keepdims=True))
 
 
-def likelihoods(table: Table, reports: npt.ArrayLike) -> FloatArray:
+def likelihoods(table: Table, reports: ArrayLike) -> FloatArray:
     """z(report | record) for every report, (T, K), of reports as output indices into the domain."""
     return np.asarray(table.matrix.T[columns_of(table.problem, reports)])
 
 
 def track(
-    movement: Movement, table: Table, reports: npt.ArrayLike, draws: Draws | int = "anew"
+    movement: Movement, table: Table, reports: ArrayLike, draws: Draws | int = "anew"
 ) -> FloatArray:
     """p(record at t | all reports), (T, K), for who knows how people move and how draws are made.
 
@@ -351,9 +349,9 @@ class Zone:
 
 def locate_anchor(
     table: Table,
-    reports: npt.ArrayLike,
+    reports: ArrayLike,
     *,
-    prior: Prior | npt.ArrayLike | None = None,
+    prior: Prior | ArrayLike | None = None,
     away: float = AWAY,
     share: float = 0.9,
     keyed: bool = False,

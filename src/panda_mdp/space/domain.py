@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Literal, Self, overload
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import (
     FloatArray,
@@ -115,7 +115,7 @@ class Domain(RebuiltOnCopy):
         return new
 
     @classmethod
-    def from_points(cls, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Domain:
+    def from_points(cls, lat: ArrayLike, lon: ArrayLike) -> Domain:
         """Places by latitude and longitude in degrees; great-circle distance in km."""
         lats, lons = _places(lat, lon)
         return cls(Haversine(lats, lons))
@@ -123,7 +123,7 @@ class Domain(RebuiltOnCopy):
     @classmethod
     def from_vectors(
         cls,
-        vectors: npt.ArrayLike,
+        vectors: ArrayLike,
         *,
         metric: Literal["euclidean", "angular"] = "euclidean",
         unit: str = "unit",
@@ -143,7 +143,7 @@ class Domain(RebuiltOnCopy):
         )
 
     @classmethod
-    def from_values(cls, values: npt.ArrayLike, *, unit: str = "unit") -> Domain:
+    def from_values(cls, values: ArrayLike, *, unit: str = "unit") -> Domain:
         """Numbers such as ages or salaries, ascending, each once; records are called by them.
 
         >>> ages = Domain.from_values([38, 30, 30, 50], unit="years")
@@ -160,7 +160,7 @@ class Domain(RebuiltOnCopy):
     @classmethod
     def from_matrix(
         cls,
-        distances: npt.ArrayLike,
+        distances: ArrayLike,
         *,
         unit: str = "unit",
         labels: Iterable[Label] | None = None,
@@ -179,11 +179,11 @@ class Domain(RebuiltOnCopy):
     @classmethod
     def from_graph(
         cls,
-        edges: npt.ArrayLike,
-        lengths: npt.ArrayLike,
+        edges: ArrayLike,
+        lengths: ArrayLike,
         *,
-        records: npt.ArrayLike | None = None,
-        places: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        records: ArrayLike | None = None,
+        places: tuple[ArrayLike, ArrayLike] | None = None,
         unit: str = "unit",
     ) -> Domain:
         """Shortest paths over a graph: `edges`, shape (E, 2), join nodes 0, 1, ... both ways, and
@@ -313,7 +313,7 @@ class Domain(RebuiltOnCopy):
         found = self.from_graph(ends, lengths, places=places, unit=self.unit)
         return found._changed(nodes=self.nodes, labels=self.labels)
 
-    def by_density(self, weights: npt.ArrayLike, people: float) -> Domain:
+    def by_density(self, weights: ArrayLike, people: float) -> Domain:
         """The same graph with lengths in nats: every ball of radius 1 holds `people` of the
         `weights` of its records, so that at epsilon 1 each is hidden among so many.
 
@@ -328,7 +328,7 @@ class Domain(RebuiltOnCopy):
         metric = by_density(self.metric, np.asarray(weights, dtype=np.float64), people)
         return self._changed(metric=metric)
 
-    def take(self, indices: npt.ArrayLike) -> Domain:
+    def take(self, indices: ArrayLike) -> Domain:
         """The domain restricted to some of its records, in the given order."""
         chosen = distinct_indices(indices, self.size)
         nodes = None if self.nodes is None else self.nodes[chosen]
@@ -367,13 +367,11 @@ class Domain(RebuiltOnCopy):
         """Distance of two records."""
         return float(self.metric.pairs(*check_records([x, x2], self.size)[:, None])[0])
 
-    def distances(
-        self, rows: npt.ArrayLike | None = None, cols: npt.ArrayLike | None = None
-    ) -> FloatArray:
+    def distances(self, rows: ArrayLike | None = None, cols: ArrayLike | None = None) -> FloatArray:
         """A block of distances, shape (rows, cols); None means all records."""
         return self.metric.block(self._chosen(rows, "rows"), self._chosen(cols, "cols"))
 
-    def blocks(self, cols: npt.ArrayLike | None = None) -> Iterator[tuple[slice, FloatArray]]:
+    def blocks(self, cols: ArrayLike | None = None) -> Iterator[tuple[slice, FloatArray]]:
         """Row blocks of distances to `cols` (all records by default), each of bounded size."""
         target = self._chosen(cols, "cols")
         step = max(1, BLOCK_ENTRIES // max(1, len(target)))
@@ -381,7 +379,7 @@ class Domain(RebuiltOnCopy):
             rows = np.arange(start, min(start + step, self.size))
             yield slice(start, start + len(rows)), self.metric.block(rows, target)
 
-    def _chosen(self, records: npt.ArrayLike | None, name: str) -> IntArray:
+    def _chosen(self, records: ArrayLike | None, name: str) -> IntArray:
         return np.arange(self.size) if records is None else check_indices(records, self.size, name)
 
     def pairs_within(self, radius: float) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
@@ -431,9 +429,9 @@ class Domain(RebuiltOnCopy):
     @overload
     def snap(self, lat: float, lon: float, limit: float) -> Snap: ...
     @overload
-    def snap(self, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float) -> Snaps: ...
+    def snap(self, lat: ArrayLike, lon: ArrayLike, limit: float) -> Snaps: ...
     @sealed
-    def snap(self, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float) -> Snap | Snaps:
+    def snap(self, lat: ArrayLike, lon: ArrayLike, limit: float) -> Snap | Snaps:
         """The record nearest to a place, if it lies within `limit` (km); of many, for arrays.
 
         A place that is not covered is an error; among many it has record -1. Snapping is not
@@ -464,9 +462,9 @@ class Domain(RebuiltOnCopy):
     @overload
     def nearest(self, value: float, limit: float) -> Snap: ...
     @overload
-    def nearest(self, value: npt.ArrayLike, limit: float) -> Snaps: ...
+    def nearest(self, value: ArrayLike, limit: float) -> Snaps: ...
     @sealed
-    def nearest(self, value: npt.ArrayLike, limit: float) -> Snap | Snaps:
+    def nearest(self, value: ArrayLike, limit: float) -> Snap | Snaps:
         """The record nearest to a number, in a domain `from_values`; of many, for arrays.
 
         As `snap` is for places: beyond `limit` (in the domain's unit) one number is an error, which
@@ -532,7 +530,7 @@ def check_labels(labels: Iterable[Label], name: str, error: type[Exception]) -> 
 
 
 def check_indices(
-    values: npt.ArrayLike, size: int, name: str, error: type[Exception] = DomainError
+    values: ArrayLike, size: int, name: str, error: type[Exception] = DomainError
 ) -> IntArray:
     """Whole numbers in 0..size-1 as int64, or an error that names the first offender."""
     array = np.atleast_1d(np.asarray(values))
@@ -547,7 +545,7 @@ def check_indices(
 
 
 def distinct_indices(
-    values: npt.ArrayLike, size: int, error: type[Exception] = DomainError
+    values: ArrayLike, size: int, error: type[Exception] = DomainError
 ) -> IntArray:
     """Records of a domain, each named once."""
     chosen = check_indices(values, size, "records", error)
@@ -557,14 +555,12 @@ def distinct_indices(
     return chosen
 
 
-def check_record(record: npt.ArrayLike, size: int, error: type[Exception] = DomainError) -> int:
+def check_record(record: ArrayLike, size: int, error: type[Exception] = DomainError) -> int:
     """A record's index as an int; the error never shows the value, which is a user's secret."""
     return int(check_records(np.asarray(record).reshape(-1)[:1], size, error)[0])
 
 
-def check_records(
-    records: npt.ArrayLike, size: int, error: type[Exception] = DomainError
-) -> IntArray:
+def check_records(records: ArrayLike, size: int, error: type[Exception] = DomainError) -> IntArray:
     """Records' indices; the error shows none of the values, which are users' secrets."""
     try:
         return check_indices(records, size, "records")
@@ -573,7 +569,7 @@ def check_records(
     raise error(f"a record is not an index of this domain; records are whole numbers 0..{size - 1}")
 
 
-def _places(lat: npt.ArrayLike, lon: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+def _places(lat: ArrayLike, lon: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Latitudes and longitudes of records, the latter in [-180, 180)."""
     lats, lons = (degrees(c, name, DomainError) for c, name in ((lat, "lat"), (lon, "lon")))
     if len(lats) != len(lons):

@@ -13,13 +13,11 @@ the best of them is the best of all.
 from __future__ import annotations
 
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray
 from panda_mdp.base.threads import check_time
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Metric
@@ -101,7 +99,7 @@ def _crossings(
     return EARTH_RADIUS_KM * (along * both + across), EARTH_RADIUS_KM * (along * both - across)
 
 
-def _distinct(held: npt.NDArray[Any], size: int) -> scipy.sparse.csr_array:
+def _distinct(held: AnyArray, size: int) -> scipy.sparse.csr_array:
     """Lists of records, ascending, as sets without repeats."""
     sets = list(dict.fromkeys(map(tuple, held)))
     members = np.fromiter(chain.from_iterable(sets), np.int64)
@@ -144,7 +142,7 @@ def best_records(
 
 def best_guesses(
     domain: Domain, columns: FloatArray, at_rest: float = AT_REST
-) -> tuple[npt.NDArray[Any], FloatArray]:
+) -> tuple[AnyArray, FloatArray]:
     """The guess of least expected distance under each column of weights over the records, (K, m),
     and that distance, (m,).
 
@@ -157,12 +155,12 @@ def best_guesses(
     return best, least
 
 
-def as_guesses(domain: Domain, records: IntArray) -> npt.NDArray[Any]:
+def as_guesses(domain: Domain, records: IntArray) -> AnyArray:
     """Records as `best_guesses` gives guesses."""
     return domain.metric.embedding[records] if has_places(domain.metric) else records
 
 
-def guess_distances(domain: Domain, guesses: npt.NDArray[Any]) -> FloatArray:
+def guess_distances(domain: Domain, guesses: AnyArray) -> FloatArray:
     """How far guesses are from all records, (guesses, K)."""
     if not has_places(domain.metric):
         return domain.distances(guesses, None)

@@ -32,10 +32,9 @@ from itertools import chain
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, adjacency, frozen
+from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, adjacency, frozen
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import (
@@ -74,8 +73,8 @@ def _whole(graph: scipy.sparse.csr_array) -> tuple[IntArray, ...]:
 
 
 def shortest_parallel(
-    a: IntArray, b: IntArray, length: npt.NDArray[Any]
-) -> tuple[IntArray, IntArray, npt.NDArray[Any]]:
+    a: IntArray, b: IntArray, length: AnyArray
+) -> tuple[IntArray, IntArray, AnyArray]:
     """Each pair (a, b) once, with the shortest length; loops dropped, pairs ascending."""
     key = a * (int(b.max(initial=0)) + 1) + b
     order = np.lexsort((length, key))

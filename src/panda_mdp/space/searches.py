@@ -30,8 +30,8 @@ def direct_pairs(starts, others, steps, sources, number):
     """
     nodes = len(starts) - 1
     best = np.full(nodes, -1, np.int64)
-    clear = np.zeros(nodes, bool)
-    reached = np.zeros(nodes, bool)
+    clear = np.zeros(nodes, np.bool_)
+    reached = np.zeros(nodes, np.bool_)
     first = [np.int64(0) for _ in range(0)]
     second = [np.int64(0) for _ in range(0)]
     length = [np.int64(0) for _ in range(0)]
@@ -86,7 +86,7 @@ def balls(starts, others, steps, begin, weights, enough, radius, inside, away):
     `weights`; inside[k] the first of them, and away[k] the steps to each."""
     nodes = len(starts) - 1
     best = np.full(nodes, -1, np.int64)
-    done = np.zeros(nodes, bool)
+    done = np.zeros(nodes, np.bool_)
     for k in range(len(radius)):
         radius[k] = np.inf
         source = np.int64(begin + k)

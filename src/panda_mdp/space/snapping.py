@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, is_number, real_numbers
 from panda_mdp.errors import SnapError
@@ -82,7 +82,7 @@ def snap_place(metric: Haversine, lat: Any, lon: Any, limit: float) -> Snap:
     return snaps.first(refusal)
 
 
-def snap_places(metric: Haversine, lat: npt.ArrayLike, lon: npt.ArrayLike, limit: float) -> Snaps:
+def snap_places(metric: Haversine, lat: ArrayLike, lon: ArrayLike, limit: float) -> Snaps:
     """The records nearest to many places; equal to one by one, up to nanometres."""
     check_limit(limit)
     north, east = degrees(lat, "lat"), degrees(lon, "lon")
@@ -110,7 +110,7 @@ def snap_places(metric: Haversine, lat: npt.ArrayLike, lon: npt.ArrayLike, limit
     return Snaps.within(limit, nearest, np.where(valid, distance, np.inf))
 
 
-def snap_values(values: FloatArray, given: npt.ArrayLike, limit: float) -> Snaps:
+def snap_values(values: FloatArray, given: ArrayLike, limit: float) -> Snaps:
     """The records nearest to many numbers, of ascending values; the lower one of two as near."""
     check_limit(limit)
     numbers = real_numbers(given, "the numbers", SnapError)
@@ -130,7 +130,7 @@ def check_limit(limit: float) -> None:
         )
 
 
-def degrees(values: npt.ArrayLike, name: str, error: type[Exception] = SnapError) -> FloatArray:
+def degrees(values: ArrayLike, name: str, error: type[Exception] = SnapError) -> FloatArray:
     """A flat column of degrees; the error names none of them."""
     column = real_numbers(values, name, error)
     if column.ndim != 1:
