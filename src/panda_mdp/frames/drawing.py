@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import Facts, per
+from panda_mdp.city.city import group_ranks
 from panda_mdp.errors import InvalidInputError, NotForReleaseError, SnapError
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.panda.panda_table import PandaTable
@@ -327,7 +329,8 @@ class Drawer:
         self.summary.phased = self.sampler.phases is not None
         # Names for people in the summary: of the key, or of this process alone.
         self._names = self.key or DrawKey.fresh()
-        self._seen: set[tuple[bytes, int]] = set()
+        self._people: dict[bytes, int] = {}
+        self._seen: set[int] = set()
 
     def __repr__(self) -> str:
         return f"Drawer({self.sampler!r}, state=<hidden>)"
@@ -351,9 +354,11 @@ class Drawer:
         if self.key is not None:
             from panda_mdp.frames.kernel import CONSTANTS, keyed_words
 
+            # Two phases toss a coin beside their draw.
+            tables = [self.sampler.table, self.sampler.table + b"coin"]
             words = [
                 keyed_words(self.key.draw_key(table), nonces, group, records, CONSTANTS)
-                for table in (self.sampler.table, self.sampler.table + b"coin")
+                for table in tables[: 1 + self.summary.phased]
             ]
         secret = self._names.draw_key(self.sampler.table + b"selection").tobytes()
         names = [nonce.tobytes() for nonce in nonces]
@@ -371,29 +376,26 @@ class Drawer:
     def _spend(self, group: IntArray, names: list[bytes], records: IntArray) -> IntArray:
         """Count independent draws per person and period; the rows that are held back."""
         covered, draws = np.flatnonzero(records >= 0), self.summary.draws
-        if self.key is None and self.most is None:
-            for g, count in enumerate(np.bincount(group[covered]).tolist()):
-                if count:
-                    draws[names[g]] = draws.get(names[g], 0) + count
-            return covered[:0]
         # A draw is a record of a group with a key, and a row of it without one.
-        drawn = np.arange(len(records)) if self.key is None else records
-        width = 1 + int(drawn.max(initial=0))
-        different, first, which = np.unique(
-            group[covered] * width + drawn[covered], return_index=True, return_inverse=True
-        )
-        held = np.zeros(len(different), dtype=np.bool_)
-        for k in np.argsort(first).tolist():
-            g, draw = divmod(int(different[k]), width)
-            name, spent = names[g], draws.get(names[g], 0)
-            if (name, draw) in self._seen:
-                continue
-            if self.most is not None and spent >= self.most:
-                held[k] = True
-                continue
-            draws[name] = spent + 1
-            if self.key is not None:
-                self._seen.add((name, draw))
+        which = first = np.arange(len(covered))
+        group, fresh, codes = group[covered], np.ones(len(covered), dtype=bool), []
+        if self.key is not None:
+            people = np.array([self._people.setdefault(name, len(self._people)) for name in names])
+            pair = people[group] * self.sampler.domain.size + records[covered]
+            different, first, which = np.unique(pair, return_index=True, return_inverse=True)
+            codes = different.tolist()
+            fresh = np.array([code not in self._seen for code in codes], dtype=bool)
+        held = np.zeros(len(fresh), dtype=bool)
+        if self.most is not None:
+            # Of draws that were not made before, the earlier rows' come first.
+            new = np.flatnonzero(fresh)[np.argsort(first[fresh])]
+            spent = np.array([draws.get(name, 0) for name in names])[group[first[new]]]
+            held[new] = spent + group_ranks(group[first[new]])[0] >= self.most
+        made = fresh & ~held
+        self._seen.update(compress(codes, made))
+        for name, count in zip(names, np.bincount(group[first[made]]).tolist(), strict=False):
+            if count:
+                draws[name] = draws.get(name, 0) + count
         return np.asarray(covered[held[which.reshape(-1)]])
 
 
