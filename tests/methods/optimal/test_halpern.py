@@ -12,9 +12,8 @@ from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_
 
 from panda_mdp.methods.optimal.graph import all_pairs
 from panda_mdp.methods.optimal.halpern import (
-    ARTIFICIAL,
     CHECK,
-    MOST_WEIGHT,
+    PACE,
     SCALE_ANEW,
     SMALLEST,
     Halpern,
@@ -113,7 +112,7 @@ def test_a_long_way_without_a_restart_ends_in_one():
     # The first blocks restart each; later stretches are a share of all iterations so far.
     assert lengths[0] == 1
     assert lengths[-1] > 1
-    assert solver._since < ARTIFICIAL * solver.iterations + CHECK
+    assert solver._since < PACE.longest * solver.iterations + CHECK
 
 
 def test_the_scale_follows_the_table_at_restarts_whenever_iterations_have_doubled():
@@ -143,8 +142,8 @@ def test_advance_makes_whole_blocks():
         ((1.0, 1.0), 1.0),
         ((1.0, 16.0), 2.0),  # half way, in logarithms, to sqrt(16)
         ((16.0, 1.0), 0.5),
-        ((1e-20, 1e20), MOST_WEIGHT),  # a primal at rest moves by rounding alone
-        ((1e20, 1e-20), 1 / MOST_WEIGHT),
+        ((1e-20, 1e20), PACE.most_weight),  # a primal at rest moves by rounding alone
+        ((1e20, 1e-20), 1 / PACE.most_weight),
         ((0.0, 1.0), 1.0),
         ((1.0, 0.0), 1.0),
     ],

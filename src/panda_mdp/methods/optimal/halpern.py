@@ -35,12 +35,8 @@ from panda_mdp.table.bound import UNIT_ROUNDOFF, Multipliers, Proved, growth, to
 
 CHECK = 40
 ROW_PULL = 5.0
-START_WEIGHT = 1.0
 WARM_WEIGHT = 0.3
-"""Of the first iterations, and of those that go on from multipliers."""
-MOST_WEIGHT = 30.0
-"""Where the primal has come to rest its travel is rounding alone; a weight that follows it without
-limit (thousands were seen) drowns the multipliers in rounding."""
+"""Of the iterations that go on from multipliers."""
 SMALLEST = 3e-3
 """Entries below this share of a row are scaled alike: they carry little of the loss."""
 SCALE_ANEW = 40
@@ -50,14 +46,32 @@ MOST_KEPT = 1 << 18
 """Losses of a problem whose best multipliers are kept."""
 SUFFICIENT = 0.2
 NECESSARY = 0.8
-ARTIFICIAL = 0.36
+
+
+class Pace(NamedTuple):
+    """How far multipliers go at a time."""
+
+    start_weight: float = 1.0
+    """Of the first iterations."""
+    most_weight: float = 30.0
+    """Where the primal has come to rest its travel is rounding alone; a weight that follows it
+    without limit (thousands were seen) drowns the multipliers in rounding."""
+    longest: float = 0.36
+    """Share of all iterations after which a restart is due, whatever the residual."""
+
+
+PACE = Pace()
+ALONG_EDGES = Pace(10.0, 100.0, 0.1)
+"""Where edges alone are constrained: multipliers have to travel through all of them and
+become larger than where many pairs share them."""
 
 
 class Halpern(ABC):
     """The iteration, its restarts and its weight; a machine makes the steps."""
 
-    def __init__(self) -> None:
-        self.weight = START_WEIGHT
+    def __init__(self, pace: Pace = PACE) -> None:
+        self.pace = pace
+        self.weight = pace.start_weight
         self.iterations = 0
         self.residual = math.inf
         self._scale_anew = SCALE_ANEW
@@ -100,7 +114,7 @@ class Halpern(ABC):
         if (
             residual <= SUFFICIENT * self._first
             or (residual <= NECESSARY * self._first and stalled)
-            or self._since >= ARTIFICIAL * self.iterations
+            or self._since >= self.pace.longest * self.iterations
         ):
             self._balance()
             if self.iterations >= self._scale_anew:
@@ -115,7 +129,8 @@ class Halpern(ABC):
         primal, dual = self._travel()
         if primal > 1e-24 and dual > 1e-24:
             weight = math.sqrt(self.weight * math.sqrt(dual / primal))
-            self.weight = min(max(weight, 1 / MOST_WEIGHT), MOST_WEIGHT)
+            most = self.pace.most_weight
+            self.weight = min(max(weight, 1 / most), most)
 
 
 class Lent(NamedTuple):
@@ -146,7 +161,7 @@ class GraphSolver(Halpern):
         tiling: Tiling | None = None,
         tuning: TilingTuning = TILING,
     ) -> None:
-        super().__init__()
+        super().__init__(PACE if problem.domain.metric.generating_pairs is None else ALONG_EDGES)
         self.problem = problem
         self.graph = graph
         self.tuning = tuning

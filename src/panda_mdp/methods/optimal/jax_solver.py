@@ -33,7 +33,6 @@ from panda_mdp.methods.optimal.halpern import (
     ROW_PULL,
     SCALE_ANEW,
     SMALLEST,
-    START_WEIGHT,
     GraphSolver,
     Lent,
     growths,
@@ -230,7 +229,7 @@ class JaxSolver(GraphSolver):
     def _widen(self) -> None:
         """Go on from the current table with tiles that see more."""
         tiling = Tiling.reaching(self.problem, self.graph, WIDER * self.tiling.nats)
-        self.weight = START_WEIGHT
+        self.weight = self.pace.start_weight
         self._scale_anew = self.iterations + SCALE_ANEW
         old = self.nodes.arrays
         z = self.table()
