@@ -99,13 +99,11 @@ class City(RebuiltOnCopy):
                 f"the network has {counts['node']} nodes and {counts['street']} streets; it needs "
                 "at least 2 nodes and a street"
             )
-        for name, (owner, kind, low, high, rule) in COLUMNS.items():
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if name in ("u", "v"):
-                value = check_indices(value, counts["node"], name, CityError)
-            array = np.asarray(value, dtype=kind)
+        for name, given in self._columns().items():
+            owner, kind, low, high, rule = COLUMNS[name]
+            ends = name in ("u", "v")
+            column = check_indices(given, counts["node"], name, CityError) if ends else given
+            array = np.asarray(column, dtype=kind)
             if array.shape != (counts[owner],):
                 raise CityError(
                     f"{name} has shape {array.shape}; give one per {owner}, ({counts[owner]},)"
@@ -115,9 +113,8 @@ class City(RebuiltOnCopy):
             if len(wrong):
                 more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
                 raise CityError(f"{name}[{wrong[0]}] is {array[wrong[0]]}; it must {rule}{more}")
-            object.__setattr__(self, name, frozen(array))
-        if self.oneway is not None and not self.oneway.any():
-            object.__setattr__(self, "oneway", None)
+            # Streets that are all open both ways need no column.
+            vars(self)[name] = frozen(array) if name != "oneway" or array.any() else None
 
     def __repr__(self) -> str:
         name = f"{self.name}: " if self.name else ""

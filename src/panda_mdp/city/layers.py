@@ -173,16 +173,9 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     lon, lat = to_degrees(x, y, system_of(lines, options.crs, where), where)
     # Where no class of road and no sign is told, no speeds are made up.
     told = "highway" in lines or "maxspeed" in lines
-    speed = np.array([speed_kmh(each, options.network) for each in tags]) if told else None
-    return City(
-        lat,
-        lon,
-        a,
-        b,
-        1000 * haversine_km(lat[a], lon[a], lat[b], lon[b]),
-        oneway=way != 0,
-        speed_kmh=None if speed is None else speed[line],
-    )
+    speed = np.array([speed_kmh(each, options.network) for each in tags])[line] if told else None
+    length_m = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
+    return City(lat, lon, a, b, length_m, way != 0, speed)
 
 
 def _tags(frame: Frame) -> list[dict[str, str]]:

@@ -117,12 +117,11 @@ class PathMetric(Metric):
             raise DomainError(f"{len(edges)} edges do not join records up to {size - 1}")
         self._check_steps()
         check_connected(edges, np.arange(size))
-        if (self.lat is None) != (self.lon is None):
-            raise DomainError("lat or lon is missing; give both or none")
-        if self.lat is not None and self.lon is not None:
-            if not self.lat.shape == self.lon.shape == (size,):
-                raise DomainError(f"give one lat and lon for each of the {size} records")
-            check_places(self.lat, self.lon, turned=True)
+        where = [at for at in (self.lat, self.lon) if at is not None]
+        if len(where) == 1 or any(at.shape != (size,) for at in where):
+            raise DomainError(f"give one lat and lon for each of the {size} records, or none")
+        if where:
+            check_places(*where, turned=True)
         known = contracted(edges, steps, np.arange(size))
         if not all(map(np.array_equal, known, (edges, steps))):
             raise DomainError(

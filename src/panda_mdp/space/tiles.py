@@ -96,12 +96,9 @@ class Tiles:
         # Any record will do as the centre; the tile in the middle tends to lie there.
         centres = self.centres[np.minimum(starts[:-1] + REGION // 2, starts[1:] - 1)]
         away = self.metric.pairs(np.repeat(centres, np.diff(starts)), self.centres)
-        radii = np.maximum.reduceat((away + self.radii) * (1 + self._slack), starts[:-1])
+        wide = (away + self.radii) * (1 + self.metric.triangle_slack)
+        radii = np.maximum.reduceat(wide, starts[:-1])
         return Tiles(self.metric, np.arange(self.count), starts, centres, radii)
-
-    @property
-    def _slack(self) -> float:
-        return self.metric.triangle_slack
 
     @cached_property
     def between(self) -> FloatArray:
@@ -113,12 +110,12 @@ class Tiles:
     def across(self) -> FloatArray:
         """Upper bounds on the distance between records of two tiles, all of them: (T, T)."""
         distance = self.metric.block(self.centres, self.centres)
-        return (distance + (self.radii[:, None] + self.radii)) * (1 + self._slack)
+        return (distance + self.radii[:, None] + self.radii) * (1 + self.metric.triangle_slack)
 
     def _between(self, own: IntArray, others: IntArray, slack: float = 1.0) -> FloatArray:
         distance = self.metric.block(self.centres[own], self.centres[others])
         spread = self.radii[own][:, None] + self.radii[others]
-        lost = slack * self._slack * (distance + spread)
+        lost = slack * self.metric.triangle_slack * (distance + spread)
         return np.maximum(0.0, distance - spread - lost)
 
     def by_region(self, radius: float) -> Iterator[Pairs]:
