@@ -163,8 +163,10 @@ class City(RebuiltOnCopy):
 
     def components(self, *, strong: bool = False) -> IntArray:
         """The component of each node; `strong` obeys one-way streets."""
-        graph, kind = travel_graph(self, directed=strong), "strong" if strong else "weak"
-        return scipy.sparse.csgraph.connected_components(graph, connection=kind)[1].astype(np.int64)
+        labels = scipy.sparse.csgraph.connected_components(
+            travel_graph(self, directed=strong), connection="strong" if strong else "weak"
+        )[1]
+        return labels.astype(np.int64)
 
     def largest_component(self, *, strong: bool = False) -> City:
         """The city restricted to its largest (strongly) connected part."""

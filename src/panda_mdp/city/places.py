@@ -80,7 +80,7 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
     if shapes is None or shapely.get_dimensions(shapes).max() < 2:
         return Places(domain, names)
     turned = shapely.transform(
-        shapes[first], lambda xy: np.column_stack(to_degrees(*xy.T, system, title))
+        shapes[first], lambda xy: np.column_stack(to_degrees(xy[:, 0], xy[:, 1], system, title))
     )
     return Places(domain, names, turned)
 

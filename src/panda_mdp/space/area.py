@@ -78,7 +78,8 @@ class Area:
             raise SnapError(
                 "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
             )
-        height, *flat = plane_frame(self.middle) @ sphere_points(np.float64(lat), np.float64(lon))
+        at = sphere_points(np.array(lat, dtype=float), np.array(lon, dtype=float))
+        height, *flat = (plane_frame(self.middle) @ at).tolist()
         place = EARTH_RADIUS_KM * np.array(flat) / max(height, HORIZON)
         if len(self.corners) > 2 and (beyond(place, self.corners) <= 0).all():
             return float(lat), float(lon)

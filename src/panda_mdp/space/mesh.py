@@ -360,7 +360,8 @@ def _middle(corners: FloatArray) -> tuple[float, float]:
 
 def projected(places: FloatArray, middle: tuple[float, float]) -> FloatArray:
     """Places (n, 2) in the plane at a middle; an error where they are not all on its side."""
-    plane, seen = project(*places.T, middle)
+    lat, lon = places.T
+    plane, seen = project(lat, lon, middle)
     if not seen.all():
         raise DomainError(TOO_FAR)
     return plane

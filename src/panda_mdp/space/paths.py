@@ -121,7 +121,7 @@ class PathMetric(Metric):
         if len(where) == 1 or any(at.shape != (size,) for at in where):
             raise DomainError(f"give one lat and lon for each of the {size} records, or none")
         if where:
-            check_places(*where, turned=True)
+            check_places(where[0], where[1], turned=True)
         known = contracted(edges, steps, np.arange(size))
         if not all(map(np.array_equal, known, (edges, steps))):
             raise DomainError(
@@ -178,7 +178,8 @@ class PathMetric(Metric):
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         given = np.sort(np.broadcast_arrays(first, second), axis=0)
         low, high = given.reshape(2, -1)
-        length = STEP * self.around[low[None], high[None]].toarray()[0]
+        looked_up: Any = self.around[low[None], high[None]]
+        length = STEP * looked_up.toarray()[0]
         others = np.flatnonzero((length == 0) & (low != high))
         sources, row = np.unique(low[others], return_inverse=True)
         step = max(1, BLOCK_ENTRIES // self.size)
