@@ -224,7 +224,7 @@ class Problem(RebuiltOnCopy):
         size = self.domain.size
         own_unit = self.domain.unit
         mesh = self.domain.mesh
-        reports = _check_outputs(self.outputs, self.reports, self.domain)
+        reports = check_outputs(self.outputs, self.reports, self.domain)
         prior = self.prior
         source = "uniform" if self.prior is None else "given"
         if prior is None and mesh is not None:
@@ -410,9 +410,10 @@ def quiet_scale() -> Iterator[None]:
         yield
 
 
-def _check_outputs(
+def check_outputs(
     outputs: npt.ArrayLike | Outputs, reports: Outputs | None, domain: Domain
 ) -> Outputs:
+    """Outputs as they are given, or as records of the domain by their indices."""
     if isinstance(outputs, Outputs):
         reports = outputs
         outputs = outputs.codes

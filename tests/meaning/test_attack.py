@@ -144,8 +144,9 @@ def test_given_guesses_are_all_that_is_tried():
     domain = random_domain("haversine", 7, seed=6)
     table = pm.exponential(displacement_problem(domain, [0, 3, 6], 1.0))
     rng = np.random.default_rng(0)
+    named_records = pm.Outputs.of([1, 4], domain)
     for guesses in (
-        pm.Outputs.of([1, 4], domain),
+        named_records,
         pm.Outputs.at(rng.choice(domain.lat, 5) + 0.001, rng.choice(domain.lon, 5)),
     ):
         apart = guesses.distances(domain)
@@ -162,5 +163,8 @@ def test_given_guesses_are_all_that_is_tried():
         assert float(table.problem.prior @ seen.error_by_record) == pytest.approx(seen.error)
         free = pm.attack(table, radii=(radius,))
         assert free.error <= seen.error and free.located[radius] >= seen.located[radius]
+    assert pm.attack(table, guesses=[1, 4]).error == pm.attack(table, guesses=named_records).error
     with pytest.raises(ProblemError, match="no distance"):
         pm.attack(table, guesses=pm.Outputs.labels(["here"]))
+    with pytest.raises(ProblemError, match="outputs"):
+        pm.attack(table, guesses=[99])

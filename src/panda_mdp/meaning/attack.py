@@ -25,7 +25,7 @@ from panda_mdp.base.text import Facts
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.panda_table import Seen
 from panda_mdp.prior import Prior
-from panda_mdp.problem import Outputs, Problem
+from panda_mdp.problem import Outputs, Problem, check_outputs
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.guesses import (
     CLOSED,
@@ -151,14 +151,15 @@ def attack(
     prior: Prior | ArrayLike | None = None,
     *,
     radii: Sequence[float] | None = None,
-    guesses: Outputs | None = None,
+    guesses: Outputs | ArrayLike | None = None,
 ) -> Attack:
     """What the best attacker gains from one report of `mechanism`, exactly.
 
     The attacker knows the table and `prior` (the problem's own where None: the table may have been
     optimised for one prior and be attacked with another). The place that is guessed need not be a
     record (`panda_mdp.space.guesses`); in metrics without places between records it is one. Where
-    `guesses` are given it is one of these, such as the cells of a grid: who is free does no worse.
+    `guesses` are given, as outputs or indices of records, it is one of these, such as the cells of
+    a grid: who is free does no worse.
     Distances are the domain's. `radii` are in its unit; by default 100 m to 1 km, or a tenth of
     the diameter where the unit is not km. Works on any table, one without a guarantee included,
     and on what a server sees of both phases of PAnDA, anchors and report together
@@ -183,7 +184,7 @@ def attack(
     seen, likeliest = both.sum(axis=0), both.max(axis=0)
     # The prior is one more column.
     columns = np.column_stack([both, weights])
-    apart = None if guesses is None else guesses.distances(domain).T
+    apart = None if guesses is None else check_outputs(guesses, None, domain).distances(domain).T
     if apart is None:
         found, off = best_guesses(domain, columns)
         far = guess_distances(domain, found[:-1])
