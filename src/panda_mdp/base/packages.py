@@ -19,7 +19,10 @@ def need(module: str, purpose: str, extra: str = "") -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
+        # A module of this one misses what it imports.
+        package = (error.name or module).partition(".")[0]
+        if package == __name__.partition(".")[0]:
+            raise
         source = f"'panda-mdp[{extra}]'" if extra else package
         raise MissingDependencyError(
             f"{purpose} needs {package}, which is not installed: pip install {source}"

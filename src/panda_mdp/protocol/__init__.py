@@ -8,10 +8,9 @@ client needs the extra `client`, the server the extra `server`.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from panda_mdp.errors import MissingDependencyError
+from panda_mdp.base.packages import need
 
 if TYPE_CHECKING:
     from panda_mdp.protocol.client.client import Answer, Client
@@ -50,12 +49,4 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is asked for; say which extra is missing where one is."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_HOMES[name]}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("panda_mdp"):
-            raise
-        raise MissingDependencyError(
-            f"{error.name} is not installed; `pip install 'panda-mdp[client]'` brings it"
-        ) from error
-    return getattr(module, name)
+    return getattr(need(f"{__name__}.{_HOMES[name]}", "the protocol", "client"), name)

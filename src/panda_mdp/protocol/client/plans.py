@@ -152,18 +152,6 @@ def seal_place(domain: Domain, area: Area, lat: float, lon: float) -> Record:
     return Record(domain.fingerprint, lambda: nearest)
 
 
-@sealed
-def seal_point(table: EverywhereMechanism, area: Area, lat: float, lon: float) -> Record:
-    """A place in the area of a table for every point; outside, the nearest point of it.
-
-    Each time it is opened another vertex of its triangle is drawn, with the place's weight for it:
-    one vertex for two draws would tell where in the triangle the place is.
-    """
-    place = area.clamp(lat, lon)
-    table.draw_vertex(*place)
-    return Record(table.problem.domain.fingerprint, lambda: table.draw_vertex(*place))
-
-
 def draw_column(row: IntArray) -> int:
     """A column of a row of weights."""
     return int(choose(row, SystemBits().integers(1))[0])
@@ -413,8 +401,14 @@ class EverywherePlan(TablePlan):
 
     @sealed
     def place(self, lat: float, lon: float) -> Record:
-        """A place in the area, or the nearest point of it. Stays in memory."""
-        return seal_point(self.table, self.area, lat, lon)
+        """A place in the area, or the nearest point of it. Stays in memory.
+
+        Each time it is opened another vertex of its triangle is drawn, with the place's weight for
+        it: one vertex for two draws would tell where in the triangle the place is.
+        """
+        place, draw_vertex = self.area.clamp(lat, lon), self.table.draw_vertex
+        draw_vertex(*place)
+        return Record(self.domain.fingerprint, lambda: draw_vertex(*place))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

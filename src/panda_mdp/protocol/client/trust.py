@@ -104,19 +104,16 @@ class Trust:
         """Refuse a log that is not what its head says, or not a continuation of the one before."""
         log.verify(keys)
         before = self.known().log
-        if before is None:
-            return
-        if log.head.size < before.size:
-            raise SignatureError(
+        if before is not None:
+            _check_continues(
+                log,
+                before,
                 f"the server's log has {log.head.size} entries and had {before.size} before: an "
                 "old backup was restored, or somebody shows you a past state. Do not report, and "
-                "ask the operator (`panda-mdp client trust --forget-log` begins anew)"
-            )
-        if not log.continues(before):
-            raise SignatureError(
+                "ask the operator (`panda-mdp client trust --forget-log` begins anew)",
                 f"the first {before.size} entries of the server's log are not those of before: "
                 "the operator shows different things to different people, or has lost its log. Do "
-                "not report, and ask the operator"
+                "not report, and ask the operator",
             )
 
     def pin_witness(self, key: VerifyKey) -> None:
@@ -275,14 +272,18 @@ def check_heads(lines: list[str], log: Log, keys: Keyring) -> None:
                 "a line is not a head; `panda-mdp client heads` prints one"
             ) from None
         head.verify(keys)
-        if head.size > log.head.size:
-            raise SignatureError(
-                f"somebody was shown a log of {head.size} entries and you one of {log.head.size}: "
-                "compare again in a minute; if it stays so, you are shown a past state"
-            )
-        if not log.continues(head):
-            raise SignatureError(
-                f"somebody was shown another log of {head.size} entries than you: the operator "
-                "shows different things to different people. Both heads are signed; keep them as "
-                "proof, and do not report"
-            )
+        _check_continues(
+            log,
+            head,
+            f"somebody was shown a log of {head.size} entries and you one of {log.head.size}: "
+            "compare again in a minute; if it stays so, you are shown a past state",
+            f"somebody was shown another log of {head.size} entries than you: the operator shows "
+            "different things to different people. Both heads are signed; keep them as proof, and "
+            "do not report",
+        )
+
+
+def _check_continues(log: Log, head: LogHead, shorter: str, another: str) -> None:
+    """Refuse, by these words, a log that is shorter than a head says, or another one."""
+    if not log.continues(head):
+        raise SignatureError(shorter if log.head.size < head.size else another)
