@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from panda_mdp.cli.app import app
 from panda_mdp.errors import FileFormatError, InvalidInputError
-from panda_mdp.protocol.messages.signing import SigningKey
+from panda_mdp.protocol.messages.signing import KeySheet, SigningKey, certify
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.backup import back_up, read_manifest, restore
 from panda_mdp.protocol.server.store.catalogue import examine, store_table
@@ -163,6 +163,24 @@ def test_everything_of_both_databases_comes_back(filled: str, target: str, tmp_p
         restore(tmp_path / "copy", target)
     again = back_up(target, tmp_path / "again", KEY)
     assert (again.rows, again.log) == (made.rows, made.log)
+
+
+def test_the_sheet_of_keys_comes_back(tmp_path: Path) -> None:
+    offline, server = SigningKey.generate(), SigningKey.create(tmp_path / "k")
+    word = certify(offline, server.public.base64, days=30)
+    sheet, kept = KeySheet(operator=offline.public.base64, certificates=[word]), tmp_path / "s.json"
+    sheet.save(kept)
+    before, after = tmp_path / "before.db", tmp_path / "after.db"
+    with Store.create(str(before)):
+        pass
+    where = ("--key", tmp_path / "k", "--keys")
+    made = command("backup", tmp_path / "copy", "--database", before, *where, kept)
+    assert made.exit_code == 0, made.output
+    found = command("restore", tmp_path / "copy", "--database", after, *where, tmp_path / "new")
+    assert found.exit_code == 0, found.output
+    assert KeySheet.load(tmp_path / "new") == sheet
+    other = command("restore", tmp_path / "copy", "--database", after, *where, tmp_path / "k")
+    assert other.exit_code == 2 and "another sheet of keys" in other.output
 
 
 def test_an_offline_database_is_only_read(tmp_path: Path) -> None:
