@@ -313,7 +313,8 @@ def travel_graph(
     """Weights of the streets as a sparse matrix, nodes x nodes, in km or minutes."""
     back = np.flatnonzero(~(directed & city.one_way))
     cost = street_costs(city, by)
-    first, second = np.append(city.u, city.v[back]), np.append(city.v, city.u[back])
+    first = np.append(city.u, city.v[back])
+    second = np.append(city.v, city.u[back])
     a, b, best = shortest_parallel(first, second, np.append(cost, cost[back]))
     return adjacency(a, b, city.nodes, best)
 
@@ -363,9 +364,11 @@ def group_ranks(*keys: AnyArray) -> tuple[IntArray, IntArray]:
     order = np.lexsort(keys)
     rows = np.stack(keys)[:, order]
     new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(axis=0))[: len(order)]
-    starts, group = np.flatnonzero(new), np.cumsum(new) - 1
+    starts = np.flatnonzero(new)
+    group = np.cumsum(new) - 1
     place = np.argsort(order)
-    rank, size = np.arange(len(order)) - starts[group], np.bincount(group)[group]
+    rank = np.arange(len(order)) - starts[group]
+    size = np.bincount(group)[group]
     return rank[place], size[place]
 
 

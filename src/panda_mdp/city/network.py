@@ -91,7 +91,8 @@ def graph_elements(path: Path) -> Iterator[Element]:
             for _, element in ElementTree.iterparse(PlainXml(stream)):  # noqa: S314 (no entities)
                 if element.tag.endswith("data"):
                     continue
-                kind, said = element.tag.rpartition("}")[2], element.attrib
+                kind = element.tag.rpartition("}")[2]
+                said = element.attrib
                 which: Any = said.get("id")
                 if kind == "key":
                     names[which] = said["attr.name"]
@@ -114,11 +115,17 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
     unless its own tag says otherwise.
     """
     places: dict[Any, tuple[str, str]] = {}
-    ends, lengths, speeds, single = [], [], [], []
-    told_speed, directed, settings = False, True, Values()
+    ends = []
+    lengths = []
+    speeds = []
+    single = []
+    told_speed = False
+    directed = True
+    settings = Values()
     for kind, name, data in elements:
         if kind == "graph":
-            directed, settings = name, data
+            directed = name
+            settings = data
         elif kind == "node":
             places[name] = data.get("x", "nan"), data.get("y", "nan")
         else:
@@ -152,7 +159,8 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
     straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
     _check_unit(source, length, straight)
     length = np.where(np.isfinite(length), length, straight)
-    arcs, oneway = np.arange(len(a)), np.zeros(len(a), dtype=bool)
+    arcs = np.arange(len(a))
+    oneway = np.zeros(len(a), dtype=bool)
     if directed:
         arcs, oneway = join_directions(a, b, length)
         oneway &= np.array(single)[arcs]
@@ -181,7 +189,8 @@ def to_degrees(
     x: FloatArray, y: FloatArray, crs: Any, source: str
 ) -> tuple[FloatArray, FloatArray]:
     """Longitude and latitude of coordinates in a reference system; None stands for degrees."""
-    lon, lat = x, y
+    lon = x
+    lat = y
     if crs is not None and str(crs).upper() != DEGREES:
         pyproj = need("pyproj", "another reference system than degrees", "geo")
         try:
@@ -259,7 +268,8 @@ def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bo
                 f"{name} holds no street between two junctions; import it with simplify=False"
             )
         city = city.take(junctions)
-    contracted, parts = nodes - city.nodes, int(city.components().max()) + 1
+    contracted = nodes - city.nodes
+    parts = int(city.components().max()) + 1
     largest = city.largest_component() if options.largest else city
     dropped = city.nodes - largest.nodes
     return MapReport(largest, source, segments, contracted, dropped, parts)
@@ -270,7 +280,8 @@ def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[Int
 
     Returns the arcs that stay, in their order, and whether each is a one-way street.
     """
-    low, high = np.minimum(a, b), np.maximum(a, b)
+    low = np.minimum(a, b)
+    high = np.maximum(a, b)
     # Lengths agree to the micrometre where they were summed in opposite directions.
     micrometres = np.round(length_m * 1e6).astype(np.int64)
     repeats, _ = group_ranks(a > b, micrometres, high, low)
@@ -289,7 +300,8 @@ def contract(city: City) -> City:
     over the sum of its pieces' times. A ring without any junction keeps one node.
     """
     pieces = len(city.u)
-    node, piece = np.concatenate([city.u, city.v]), np.tile(np.arange(pieces), 2)
+    node = np.concatenate([city.u, city.v])
+    piece = np.tile(np.arange(pieces), 2)
     inner = _inner_nodes(city, node)
     while True:
         chain, count = _chains(node, piece, inner)

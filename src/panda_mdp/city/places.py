@@ -51,19 +51,24 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
     GeoDataFrame, a GeoSeries or a DataFrame. `name` is the column of names. A zone stands where its
     representative point is, which lies inside it.
     """
-    table, title = source, "the frame"
+    table = source
+    title = "the frame"
     if isinstance(source, str | os.PathLike):
-        table, title = _read(path := Path(source)), path.name
+        table = _read(path := Path(source))
+        title = path.name
     listed = table if isinstance(table, dict) else getattr(table, "columns", ())
     columns = {str(column): list(table[column]) for column in listed}
     used = name or find_name(columns, *NAMES)
     if used is not None and used not in columns:
         raise FileFormatError(f"{title} has no column {name!r} among {', '.join(columns)}")
-    shapes, system, cell = None, crs, find_name(columns, *CELLS)
+    shapes = None
+    system = crs
+    cell = find_name(columns, *CELLS)
     if cell is not None:
         shapes = _cells(columns[cell])
     elif hasattr(table, "geometry"):
-        shapes, system = table.geometry.to_numpy(), system_of(table, crs, title)
+        shapes = table.geometry.to_numpy()
+        system = system_of(table, crs, title)
         if table.geometry.isna().any():
             raise FileFormatError(f"{title} has rows without a shape; leave them out")
     if shapes is None:

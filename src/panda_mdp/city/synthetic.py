@@ -16,7 +16,8 @@ from panda_mdp.city.city import City
 from panda_mdp.errors import CityError
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, haversine_km
 
-LATITUDE, LONGITUDE = 45.0, 10.0
+LATITUDE = 45.0
+LONGITUDE = 10.0
 BASE_SHARE = 0.66
 """Share of nodes that are junctions of the lattice; the rest are dead ends and their branchings."""
 CROSSINGS = 0.06
@@ -74,15 +75,18 @@ def _lattice_points(count: int, rng: np.random.Generator) -> FloatArray:
             steps = np.arange(-reach, reach + 1)
             grid = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) * side
             grid += rng.normal(0, JITTER * side, grid.shape)
-            cosine, sine = np.cos(angle), np.sin(angle)
+            cosine = np.cos(angle)
+            sine = np.sin(angle)
             placed = seeds[d] + grid @ np.array([[cosine, sine], [-sine, cosine]])
             parts.append(placed[tree.query(placed)[1] == d])
         return np.vstack(parts)
 
-    points, tries = lattices(), 1
+    points = lattices()
+    tries = 1
     while len(points) < count or (len(points) > 1.05 * count and tries < TRIES):
         spacing *= np.sqrt(len(points) / (1.02 * count)) * (1.0 if tries < TRIES else 0.9)
-        points, tries = lattices(), tries + 1
+        points = lattices()
+        tries += 1
     # The few too many go at random, so that no district is hollowed out.
     return points[np.sort(rng.choice(len(points), size=count, replace=False))]
 
@@ -147,7 +151,8 @@ def _branch(
     points: FloatArray, streets: IntArray, apex: IntArray, nodes: int, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
     """Dead ends: each splits a street and leads into a triangle beside it, crossing nothing."""
-    size, ends = len(points), (nodes - len(points)) // 2
+    size = len(points)
+    ends = (nodes - len(points)) // 2
     # Long streets carry more houses, so more branchings.
     chance = np.where(apex[:, 1] >= 0, _lengths(points, streets), 0.0)
     split = rng.choice(len(streets), size=ends, replace=False, p=chance / chance.sum())

@@ -49,7 +49,8 @@ CHUNK = 1 << 16
 PRIOR_ARRAYS = ("lat", "lon", "weights", "source", "epsilon")
 FARTHEST_KM = 20_100.0
 CONTRIBUTION = 16
-EXAMPLES, EXAMPLE_CHARACTERS = 5, 80
+EXAMPLES = 5
+EXAMPLE_CHARACTERS = 80
 
 Rows = tuple[list[str], Iterable[tuple[int, Sequence[Any]]]]
 """Names of columns, and rows with their numbers."""
@@ -133,7 +134,8 @@ class Traces:
         outside = people = swapped = 0
         for fixes in self.chunks(report):
             snaps = domain.snap(fixes.lat, fixes.lon, limit_km)
-            nearest, inside = snaps.record, snaps.inside
+            nearest = snaps.record
+            inside = snaps.inside
             counts += np.bincount(nearest[inside], minlength=domain.size)
             outside += int((~inside).sum())
             turned = ~inside & (np.abs(fixes.lon) <= 90)
@@ -188,7 +190,8 @@ class Traces:
         for number, row in rows:
             report.lines += 1
             try:
-                north, east = float(row[lat]), float(row[lon])
+                north = float(row[lat])
+                east = float(row[lon])
             except (ValueError, TypeError, IndexError):
                 north = east = np.nan
             # Comparisons are false for NaN, so that it is refused too.

@@ -177,11 +177,13 @@ def attack(
     (0.636, 0.424, 0.667)
     """
     problem = mechanism.problem
-    domain, matrix = problem.domain, mechanism.matrix
+    domain = problem.domain
+    matrix = mechanism.matrix
     weights, source = checked_prior(problem, prior)
     within = _radii(domain, radii)
     both = weights[:, None] * matrix
-    seen, likeliest = both.sum(axis=0), both.max(axis=0)
+    seen = both.sum(axis=0)
+    likeliest = both.max(axis=0)
     # The prior is one more column.
     columns = np.column_stack([both, weights])
     apart = None if guesses is None else check_outputs(guesses, None, domain).distances(domain).T
@@ -190,7 +192,8 @@ def attack(
         far = guess_distances(domain, found[:-1])
     else:
         costs = apart @ columns
-        off, far = costs.min(axis=0), apart[costs[:, :-1].argmin(axis=0)]
+        off = costs.min(axis=0)
+        far = apart[costs[:, :-1].argmin(axis=0)]
     near = {radius: _within(domain, columns, radius, apart) for radius in within}
     guess = both.argmax(axis=0)
     hits = np.zeros(problem.size)

@@ -40,7 +40,9 @@ CLOSE = 0.02
 CURVE_ROW = "{epsilon:14.4g}  {loss:12.4g}  {lower_bound:12.4g}  {error:12.4g}"
 AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The curve's epsilons, in multiples of the one that was chosen."""
-WORTHLESS, BARE, FREE = 0.95, 0.05, 0.005
+WORTHLESS = 0.95
+BARE = 0.05
+FREE = 0.005
 """Shares: a loss above the first of a constant report's makes a report worthless; an attacker's
 error below the second of what it is without a report protects nothing, nor does a table whose loss
 lies within the third of the way from no privacy to a constant report."""
@@ -90,7 +92,9 @@ class Choice:
     @property
     def verdict(self) -> str:
         """Whether a report is worth anything, and whether anything is protected."""
-        point, constant, free = self.chosen, self.constant_loss, self.free_loss
+        point = self.chosen
+        constant = self.constant_loss
+        free = self.free_loss
         if point.loss >= WORTHLESS * constant:
             return (
                 "so small that the report is worthless: it loses "
@@ -176,7 +180,8 @@ def choose_epsilon(
             seed,
         )
     )
-    unit, loss_unit = problem.domain.unit, str(problem.loss_unit)
+    unit = problem.domain.unit
+    loss_unit = str(problem.loss_unit)
     # Between reports that can tell nothing and reports that tell neighbours from each other.
     nearest = float(np.median(problem.domain.neighbours(1)[1]))
     start = 1 / float(np.sqrt(nearest * problem.domain.diameter))
@@ -201,7 +206,8 @@ def choose_epsilon(
         epsilon = _edge(start, lambda e: attack(at(e)).error >= least, False, "error", problem)
         reason = f"the largest at which the best attacker is off by {distance_words(least, unit)}"
     tables = [at(factor * epsilon) for factor in AROUND]
-    middle, attacks = AROUND.index(1.0), [attack(table) for table in tables]
+    middle = AROUND.index(1.0)
+    attacks = [attack(table) for table in tables]
     curve = tuple(
         Point(table.epsilon, table.loss, table.lower_bound or 0.0, seen.error, seen.vulnerability)
         for table, seen in zip(tables, attacks, strict=True)
@@ -236,7 +242,8 @@ def least_epsilon(
     within it counts as none.
     """
     others = checked_references(problem, references)
-    measures, each = measures_of(problem, others, radii), budget or Budget(GAP / 4)
+    measures = measures_of(problem, others, radii)
+    each = budget or Budget(GAP / 4)
     found: dict[float, Mechanism] = {}
     refuted = [0.0]
 
@@ -247,7 +254,8 @@ def least_epsilon(
             told = table.details["dominates"]
             proved = told["bound"] > 1
         except InfeasibleError as error:
-            told, proved = {"holds": False}, error.value > error.limit
+            told = {"holds": False}
+            proved = error.value > error.limit
         if told["holds"]:
             found[epsilon] = table
         elif proved:
@@ -266,7 +274,8 @@ def _edge(
     first = holds(epsilon)
     factor = 0.5 if first == above else 2.0
     for _ in range(STEPS):
-        last, epsilon = epsilon, factor * epsilon
+        last = epsilon
+        epsilon = factor * epsilon
         if holds(epsilon) != first:
             break
     else:

@@ -90,7 +90,8 @@ def noun_of(domain: Domain) -> str:
 def word_lines(table: Table, row: int | None = None) -> list[str]:
     """How often words are kept, which others a report leaves open, and what stands for the word of
     `row`; nothing where records are no words."""
-    problem, labels = table.problem, table.problem.domain.labels
+    problem = table.problem
+    labels = table.problem.domain.labels
     records = problem.reports.records
     if noun_of(problem.domain) != "word" or labels is None or records is None:
         return []
@@ -167,7 +168,8 @@ def explain(
     >>> [line for line in explain(table).text.splitlines() if "100 m" in line][0]
     '  100 m: right at most 62 times in 100 (odds change by at most 1.6)'
     """
-    domain, epsilon = mechanism.problem.domain, mechanism.problem.epsilon
+    domain = mechanism.problem.domain
+    epsilon = mechanism.problem.epsilon
     row = None if record is None else check_record(record, domain.size, MethodError)
     result = attack(mechanism)
     known = domain.unit == "km"
@@ -209,7 +211,8 @@ def explain(
 
 
 def _reports(table: Table, row: int | None, far: Words, noun: str) -> list[str]:
-    problem, matrix = table.problem, table.matrix
+    problem = table.problem
+    matrix = table.matrix
     distance = problem.domain.distances(None if row is None else [row], problem.outputs).ravel()
     shares = (problem.prior[:, None] * matrix).ravel() if row is None else matrix[row]
     order = np.argsort(distance, kind="stable")
@@ -252,7 +255,8 @@ def _guarantee(table: Table, noun: str) -> list[str]:
 def _attacker(result: Attack, row: int | None, far: Words, noun: str) -> list[str]:
     who = f"Who knows this table and how common each {noun} is ({result.prior_source}) guesses"
     if row is not None:
-        hits, error = float(result.hit_by_record[row]), float(result.error_by_record[row])
+        hits = float(result.hit_by_record[row])
+        error = float(result.error_by_record[row])
         return [f"{who} yours exactly {guess_words(hits)}, and is off by {far(error)} on average."]
     lines = [
         f"{who} the right one {guess_words(result.vulnerability)} (without a report "
@@ -275,7 +279,8 @@ def _beside(table: Table, seen: Attack, row: int | None, against: Table | None) 
     if against is None:
         alone = table.method.startswith("optimal") and not minded
         return [PRICE] if alone else []
-    theirs, unit = attack(against, radii=tuple(seen.located)), seen.unit
+    theirs = attack(against, radii=tuple(seen.located))
+    unit = seen.unit
     if row is not None:
         pairs = [("your place exactly", seen.hit_by_record[row], theirs.hit_by_record[row])]
     else:

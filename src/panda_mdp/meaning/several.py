@@ -78,7 +78,8 @@ def repeated(
     for name, number, least in (("count", count, 1), ("draws", draws, 2)):
         if not isinstance(number, int | np.integer) or number < least:
             raise MethodError(f"{name} is {number!r}; give a whole number, at least {least}")
-    problem, matrix = mechanism.problem, mechanism.matrix
+    problem = mechanism.problem
+    matrix = mechanism.matrix
     weights, _ = checked_prior(problem, prior)
     outputs = problem.outputs_count
     if math.comb(count + outputs - 1, count) <= exact:
@@ -148,7 +149,9 @@ class Movement:
         """
         if not 0 < smoothing <= 1:
             raise MethodError(f"smoothing is {smoothing!r}; it is a share in (0, 1]")
-        visits, first, moves = np.zeros(size), np.zeros(size), np.zeros((size, size))
+        visits = np.zeros(size)
+        first = np.zeros(size)
+        moves = np.zeros((size, size))
         for trace in traces:
             records = check_indices(trace, size, "records")
             if len(records):
@@ -191,7 +194,8 @@ def track(
     stay [0.731 0.269]
     keyed [0.731 0.269]
     """
-    seen, named = likelihoods(table, reports), np.asarray(reports)
+    seen = likelihoods(table, reports)
+    named = np.asarray(reports)
     if isinstance(draws, int):
         if draws < 1:
             raise MethodError(f"draws is {draws}; a draw is made at every n-th fix, n from 1")
@@ -200,17 +204,21 @@ def track(
     if draws != "keyed":
         again = np.append(False, named[1:] == named[:-1])
         return forward_backward(movement, seen, again if draws == "stay" else None)
-    size, steps = seen.shape[1], movement.steps
-    ways, chance = np.zeros((1, 0), dtype=np.int64), np.ones(1)
+    size = seen.shape[1]
+    steps = movement.steps
+    ways = np.zeros((1, 0), dtype=np.int64)
+    chance = np.ones(1)
     for t, likely in enumerate(seen):
         here = np.tile(np.arange(size), len(ways))
-        ways, chance = np.repeat(ways, size, axis=0), np.repeat(chance, size)
+        ways = np.repeat(ways, size, axis=0)
+        chance = np.repeat(chance, size)
         chance = chance * (movement.start[here] if t == 0 else steps[ways[:, -1], here])
         back = ways == here[:, None]
         fits = (~back | (named[:t] == named[t])).all(axis=1)
         chance *= np.where(back.any(axis=1), fits, likely[here])
         kept = chance > 0
-        ways, chance = np.column_stack([ways, here])[kept], chance[kept]
+        ways = np.column_stack([ways, here])[kept]
+        chance = chance[kept]
         if len(ways) * size > MOST_WAYS:
             raise MethodError(
                 f"{len(ways):,} ways of {t + 1} steps give these reports; at most "
@@ -230,7 +238,8 @@ def forward_backward(
     smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al., S&P
     2011), scaled at every step.
     """
-    likely, size = np.asarray(seen, dtype=np.float64), len(movement.start)
+    likely = np.asarray(seen, dtype=np.float64)
+    size = len(movement.start)
     fits = likely.ndim == 2 and len(likely) > 0 and likely.shape[1] == size
     if not (fits and (np.isfinite(likely) & (likely >= 0)).all()):
         raise MethodError(
@@ -244,7 +253,8 @@ def forward_backward(
             np.fill_diagonal(steps, movement.steps.diagonal() * again[t])
         return steps
 
-    both, ahead = np.empty_like(likely), np.ones(size)
+    both = np.empty_like(likely)
+    ahead = np.ones(size)
     both[0] = _normalised(movement.start * likely[0])
     for t in range(1, len(likely)):
         both[t] = _normalised(both[t - 1] @ step_to(t))
@@ -287,13 +297,15 @@ def moment_leakage(
     seen_at = np.concatenate([way.start for way in ways]) / len(ways)
     back = []
     for _ in range(length - 1):
-        joint, before_at = seen_at[:, None] * steps, seen_at
+        joint = seen_at[:, None] * steps
+        before_at = seen_at
         seen_at = joint.sum(axis=0)
         # Where nobody can be, it does not matter where they come from.
         from_where = np.where(seen_at > 0, joint, before_at[:, None])
         back.append((from_where / np.where(seen_at > 0, seen_at, 1.0)).T)
     for t in range(1, length):
-        after, before = _carried(steps, nats + after), _carried(back[t - 1], nats + before)
+        after = _carried(steps, nats + after)
+        before = _carried(back[t - 1], nats + before)
         bounds[-1 - t] += after
         bounds[t] += before
     each = (len(ways), *shape[:1])
@@ -314,9 +326,11 @@ def _carried(steps: FloatArray, nats: FloatArray) -> FloatArray:
         found: Any = scipy.optimize.linprog(
             -steps[a], cone, np.zeros(len(cone)), steps[b, None], [1.0], method="highs"
         )
-        ratio, prices = 1.0, np.zeros(len(cone))
+        ratio = 1.0
+        prices = np.zeros(len(cone))
         if found.status == 0:
-            ratio, prices = -found.fun, np.maximum(-found.ineqlin.marginals, 0.0)
+            ratio = -found.fun
+            prices = np.maximum(-found.ineqlin.marginals, 0.0)
         left = steps[a] - prices @ cone - ratio * steps[b]
         missed = np.maximum(left + 1e-14 * (1 + prices.sum()), 0.0)
         carried[a, b] = math.log((ratio + missed @ most[:, b]) * (1 + 1e-12))
@@ -376,7 +390,8 @@ def locate_anchor(
         raise MethodError(
             f"away is {away!r} and share {share!r}; give away in [0, 1) and share in (0, 1]"
         )
-    problem, matrix = table.problem, table.matrix
+    problem = table.problem
+    matrix = table.matrix
     weights, _ = checked_prior(problem, prior)
     elsewhere = away * (weights @ matrix)
     counts = np.bincount(columns_of(problem, reports), minlength=problem.outputs_count)

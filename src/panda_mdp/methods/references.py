@@ -17,7 +17,9 @@ from panda_mdp.problem import Outputs, Problem, check_number
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine
 from panda_mdp.table.mechanism import NoGuarantee, Table
 
-EPSILONS, CLOSE, TINY = (0.1, 40.0), 1e-3, 1e-300
+EPSILONS = (0.1, 40.0)
+CLOSE = 1e-3
+TINY = 1e-300
 """Per displacement: epsilons between which one is looked for, its precision, and the least loss
 whose logarithm is taken."""
 

@@ -97,7 +97,8 @@ class Area:
         Places and points are taken for the cells of a square grid: two points are nearer than the
         middles of their cells and a cell's diagonal are.
         """
-        low, high = self.corners.min(axis=0), self.corners.max(axis=0)
+        low = self.corners.min(axis=0)
+        high = self.corners.max(axis=0)
         side = max(float((high - low).max()) / CELLS, 1e-9)
         taken = np.unique(np.floor((project(lat, lon, self.middle)[0] - low) / side), axis=0)
         cells = np.indices(((high - low) // side + 1).astype(int)).reshape(2, -1).T

@@ -386,11 +386,13 @@ class Domain(RebuiltOnCopy):
         """All pairs i < j at distance at most `radius`, in chunks of (i, j, distance)."""
         if not (is_number(radius) and radius >= 0):
             raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
-        tiles, sizes = self.tiles, np.diff(self.tiles.starts)
+        tiles = self.tiles
+        sizes = np.diff(self.tiles.starts)
         for t in range(tiles.count):
             near = tiles.between[t] <= radius
             near[:t] = False
-            rows, cols = tiles.records(t), tiles.order[np.repeat(near, sizes)]
+            rows = tiles.records(t)
+            cols = tiles.order[np.repeat(near, sizes)]
             block = self.metric.block(rows, cols)
             # The tile itself comes first: of its pairs, each counts once.
             a, b = np.nonzero(np.triu(block <= radius, 1))
@@ -406,7 +408,8 @@ class Domain(RebuiltOnCopy):
         everything = np.arange(self.size)[:, None]
         if isinstance(self.metric, PathMetric):
             _, nearest, away = self.metric.balls(np.ones(self.size), count + 1, count + 1)
-            indices, distance = nearest[:, 1:], away[:, 1:]
+            indices = nearest[:, 1:]
+            distance = away[:, 1:]
         else:
             if self.metric.tree is not None:
                 found = self.metric.tree.query(self.metric.embedding, k=count + 1, workers=-1)[1]
@@ -498,7 +501,8 @@ class Domain(RebuiltOnCopy):
         """The largest distance between two records, exactly."""
         if isinstance(self.metric, PathMetric):
             return self.metric.diameter
-        tiles, bound = self.tiles, np.triu(self.tiles.across)
+        tiles = self.tiles
+        bound = np.triu(self.tiles.across)
         best = 0.0
         for k in np.argsort(-bound, axis=None):
             a, b = divmod(int(k), tiles.count)

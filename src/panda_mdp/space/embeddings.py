@@ -18,7 +18,8 @@ from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.space.domain import Domain
 
 WORD_BYTES = 1000
-TENSORS, TOKENS = ".safetensors", "embeddings.word_embeddings.weight"
+TENSORS = ".safetensors"
+TOKENS = "embeddings.word_embeddings.weight"
 """Models of sentence-transformers, and what ends the name of their table of tokens."""
 MOST_HEADER = 1 << 24
 
@@ -141,7 +142,8 @@ def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             raise FileFormatError(
                 f"{path.name} does not begin with two numbers: it is no word2vec file"
             )
-        count, dimensions = int(header[0]), int(header[1])
+        count = int(header[0])
+        dimensions = int(header[1])
         for number in range(count):
             word = bytearray()
             while (byte := stream.read(1)) not in (b" ", b"") and len(word) < WORD_BYTES:
@@ -161,7 +163,8 @@ def _tensor(path: Path) -> FloatArray:
         header = json.loads(stream.read(min(length, MOST_HEADER)))
     (name,) = (key for key in header if key.endswith(TOKENS))
     kind = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}[header[name]["dtype"]]
-    begin, shape = 8 + length + header[name]["data_offsets"][0], tuple(header[name]["shape"])
+    begin = 8 + length + header[name]["data_offsets"][0]
+    shape = tuple(header[name]["shape"])
     return np.memmap(path, kind, "r", begin, shape)
 
 

@@ -28,7 +28,8 @@ MOST_RADIUS_KM = 1000.0
 """Discs on the sphere that are small enough for what is said above of discs."""
 CLOSED = 1 + 1e-9
 """Radii are taken so much larger: a record on the circle is inside, however it is rounded."""
-STEPS, AT_REST = 200, 1e-9
+STEPS = 200
+AT_REST = 1e-9
 """Steps at most, and the share of the distances that a step is worth while it goes on."""
 LONGER = 0.7
 """By which steps are longer than Weiszfeld's, which end in the same places up to twice as long."""
@@ -58,7 +59,8 @@ def held_sets(domain: Domain, radius: float) -> scipy.sparse.csr_array | None:
     on_sphere = isinstance(metric, Haversine)
     if not has_places(metric) or (on_sphere and radius > MOST_RADIUS_KM):
         return None
-    points, reach = metric.embedding, radius * CLOSED
+    points = metric.embedding
+    reach = radius * CLOSED
     if points.shape[1] == 1:
         # A line in the plane: circles round two of its records hold what lies between them.
         points = np.pad(points, ((0, 0), (0, 1)))
@@ -81,15 +83,19 @@ def _crossings(
 ) -> tuple[FloatArray, FloatArray]:
     """The two points at `radius` from both records of each pair, which are at most twice as far
     apart."""
-    a, b = points[pairs[:, 0]], points[pairs[:, 1]]
+    a = points[pairs[:, 0]]
+    b = points[pairs[:, 1]]
     if not on_sphere:
-        middle, apart = (a + b) / 2, b - a
+        middle = (a + b) / 2
+        apart = b - a
         square = (apart**2).sum(axis=1, keepdims=True)
         high = np.sqrt(np.maximum(radius**2 / square - 0.25, 0.0))
         across = high * np.stack([-apart[:, 1], apart[:, 0]], axis=1)
         return middle + across, middle - across
-    u, v = a / EARTH_RADIUS_KM, b / EARTH_RADIUS_KM
-    both, normal = u + v, np.cross(u, v)
+    u = a / EARTH_RADIUS_KM
+    v = b / EARTH_RADIUS_KM
+    both = u + v
+    normal = np.cross(u, v)
     # With angle t between them: cos(t/2)^2 and sin(t/2)^2, so that nothing small is a difference.
     cosine, sine = ((part**2).sum(axis=1, keepdims=True) / 4 for part in (both, u - v))
     angle = radius / EARTH_RADIUS_KM
@@ -134,7 +140,8 @@ def best_records(
     for guesses, distance in domain.blocks():
         each = distance if radius is None else -(distance <= radius).astype(np.float64)
         cost = each @ columns
-        first, now = cost.argmin(axis=0), cost.min(axis=0)
+        first = cost.argmin(axis=0)
+        now = cost.min(axis=0)
         better = now < least
         least[better], best[better] = now[better], guesses.start + first[better]
     return least, best
@@ -175,7 +182,8 @@ def refined_medians(
 
     Every guess is a place, so what it is off by is attained, and never more than at the start.
     """
-    metric, points = domain.metric, domain.metric.embedding
+    metric = domain.metric
+    points = domain.metric.embedding
     few = max(1, ENTRIES // len(points))
     if len(start) > few:
         cuts = [slice(begin, begin + few) for begin in range(0, len(start), few)]
@@ -186,14 +194,16 @@ def refined_medians(
     cost = (weights * metric_distances(metric, best)).sum(axis=0)
     # From the mean: steps do not leave a record. What nobody reports weighs nothing.
     pull = np.where(weights.sum(axis=0) > 0, weights, 1.0)
-    before, at = np.inf, (pull.T @ points) / pull.sum(axis=0)[:, None]
+    before = np.inf
+    at = (pull.T @ points) / pull.sum(axis=0)[:, None]
     for _ in range(STEPS):
         to = (pull.T @ points) / pull.sum(axis=0)[:, None]
         at = to + LONGER * (to - at)
         if isinstance(metric, Haversine):
             at *= EARTH_RADIUS_KM / np.sqrt((at**2).sum(axis=1, keepdims=True))
         apart = np.maximum(_straight(points, at), NO_NEARER)
-        pull, now = np.maximum(weights, LIGHTEST) / apart, float(np.vdot(weights, apart))
+        pull = np.maximum(weights, LIGHTEST) / apart
+        now = float(np.vdot(weights, apart))
         if before - now <= at_rest * now:
             break
         before = now

@@ -201,7 +201,8 @@ class Mesh(RebuiltOnCopy):
         with np.errstate(invalid="ignore"):
             covered = np.all(self._beyond(lattice) <= COVERED / 2, axis=1)
         rounded = np.rint(np.where(covered[:, None], lattice, 0.0) * UNITS).astype(np.int64)
-        cell, part = rounded >> WEIGHT_BITS, rounded & (UNITS - 1)
+        cell = rounded >> WEIGHT_BITS
+        part = rounded & (UNITS - 1)
         upper = part.sum(axis=1) > UNITS
         # The upper triangle is the lower one, turned by half a circle.
         part = np.where(upper[:, None], UNITS - part, part)
@@ -235,7 +236,8 @@ def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
     far, message = _too_far(hull)
     if far:
         raise DomainError(message)
-    size, cell = polygon_size(hull), np.sqrt(0.75)
+    size = polygon_size(hull)
+    cell = np.sqrt(0.75)
     count = size / step**2 / cell
     if count > MOST_VERTICES:
         raise DomainError(
@@ -261,7 +263,8 @@ def covering(area: FloatArray, margin: float) -> IntArray:
 
     Two convex polygons that do not touch are separated along a side of one of them.
     """
-    low, high = np.floor(area.min(axis=0) - 2), np.ceil(area.max(axis=0) + 2)
+    low = np.floor(area.min(axis=0) - 2)
+    high = np.ceil(area.max(axis=0) + 2)
     if np.prod(high - low) > 64 * MOST_VERTICES:
         raise DomainError(
             "the area spans far more triangles than one mesh may have; give a larger spacing"
@@ -270,8 +273,11 @@ def covering(area: FloatArray, margin: float) -> IntArray:
     cells = np.stack(np.meshgrid(i, j, [0, 1], indexing="ij"), axis=-1).reshape(-1, 3)
     corners = area @ SLANT
     axes = _across(np.concatenate([polygon_sides(corners), SLANT, SLANT[1:] - SLANT[:1]]))
-    shadow, at, shapes = corners @ axes, cells[:, :2] @ SLANT @ axes, CORNERS @ SLANT @ axes
-    low, high = shapes.min(axis=1)[cells[:, 2]], shapes.max(axis=1)[cells[:, 2]]
+    shadow = corners @ axes
+    at = cells[:, :2] @ SLANT @ axes
+    shapes = CORNERS @ SLANT @ axes
+    low = shapes.min(axis=1)[cells[:, 2]]
+    high = shapes.max(axis=1)[cells[:, 2]]
     gap = np.maximum(at + low - shadow.max(axis=0), shadow.min(axis=0) - at - high)
     return cells[~(gap > margin).any(axis=1)]
 
@@ -514,7 +520,8 @@ def _turn(first: complex, second: complex) -> float:
 def within(points: FloatArray, rings: list[FloatArray]) -> BoolArray:
     """Which points lie in the rings by the even-odd rule, all in one plane."""
     odd = np.zeros(len(points), dtype=bool)
-    x, y = points[:, 0], points[:, 1]
+    x = points[:, 0]
+    y = points[:, 1]
     for ring in rings:
         for (x1, y1), (x2, y2) in zip(ring, np.roll(ring, -1, axis=0), strict=True):
             if y1 == y2:

@@ -39,8 +39,10 @@ SUM_TERMS = 32
 SAME_DIRECTION = 1e-7
 """Vectors at a smaller angle count as the same direction: rounding of their lengths to 1 would
 show in the angle."""
-AHEAD, FAR = 48, 1e-4
-LENGTH_ERROR, SHADOW_ERROR = 2e-15, 1e-12
+AHEAD = 48
+FAR = 1e-4
+LENGTH_ERROR = 2e-15
+SHADOW_ERROR = 1e-12
 TURN = 2.0**-52
 """Radians by which rounding turns a vector that is brought to length 1: half an ulp of each
 coordinate is 2^-53 of the length, and extended precision before it adds less than as much."""
@@ -51,8 +53,10 @@ DETOUR_ROWS = 32
 """Rows of a matrix whose shortest detours are found together: they stay in the cache."""
 SMALLEST_DEGREES = 1e-100
 FINITE = "be finite: repair or leave out the record"
-SMALLEST_COORDINATE, LARGEST_COORDINATE = 1e-120, 1e140
-SMALLEST_DISTANCE, LARGEST_DISTANCE = 1e-250, 1e250
+SMALLEST_COORDINATE = 1e-120
+LARGEST_COORDINATE = 1e140
+SMALLEST_DISTANCE = 1e-250
+LARGEST_DISTANCE = 1e250
 """Between these no square, product or quotient of distances leaves the range of float64."""
 
 
@@ -121,7 +125,9 @@ class Metric(RebuiltOnCopy, ABC):
         """Coordinates, shape (K, p), whose euclidean distance orders pairs as the metric does, or
         at least never exceeds it, as distances to a few far-apart records over sqrt(p) do; used for
         trees and for orders in space."""
-        columns, far, everything = [], 0, np.arange(self.size)
+        columns = []
+        far = 0
+        everything = np.arange(self.size)
         for _ in range(min(LANDMARKS, self.size)):
             columns.append(self.block(everything[far : far + 1], everything)[0])
             far = int(np.min(columns, axis=0).argmax())
@@ -205,7 +211,8 @@ def are_places(lat: Any, lon: Any) -> BoolArray:
 
 def sphere_points(lat: FloatArray, lon: FloatArray) -> FloatArray:
     """Places in degrees as points of the unit sphere, shape (n, 3)."""
-    phi, lam = np.deg2rad(lat), np.deg2rad(lon)
+    phi = np.deg2rad(lat)
+    lam = np.deg2rad(lon)
     return np.stack([np.cos(phi) * np.cos(lam), np.cos(phi) * np.sin(lam), np.sin(phi)], axis=-1)
 
 
@@ -296,7 +303,8 @@ class Vectors(Metric):
         step = max(1, BLOCK_ENTRIES // self.vectors.shape[1])
         for start in range(0, len(first), step):
             part = slice(start, start + step)
-            u, v = self.vectors[first[part]], self.vectors[second[part]]
+            u = self.vectors[first[part]]
+            v = self.vectors[second[part]]
             out[part] = self.distance_of(u, v, _pair_squares)
         return out
 
@@ -397,7 +405,8 @@ class Angular(Vectors):
             )
 
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
-        across, along = lengths(first, second, squares), lengths(first, -second, squares)
+        across = lengths(first, second, squares)
+        along = lengths(first, -second, squares)
         return 2 * np.arctan2(across, along)
 
     @cached_property
@@ -405,7 +414,8 @@ class Angular(Vectors):
         """The smallest angle and its two records; where it is far from 0, less than it: vectors are
         no nearer than their shadows on a line, and each is compared with the next ones there."""
         line = np.random.default_rng(0).normal(size=self.vectors.shape[1])
-        shadows, nearest = self.vectors @ (line / np.linalg.norm(line)), (np.inf, 0, 0)
+        shadows = self.vectors @ (line / np.linalg.norm(line))
+        nearest = (np.inf, 0, 0)
         order = np.argsort(shadows)
         for ahead in range(1, self.size):
             check_time()
@@ -577,7 +587,8 @@ def broken_triangle(table: FloatArray, factor: float) -> tuple[int, int, int]:
     def work(part: slice) -> None:
         # Columns before these rows belong to other parts: the table is symmetric.
         rows = table[part, part.start :]
-        detour, shortest = np.empty_like(rows), np.full_like(rows, np.inf)
+        detour = np.empty_like(rows)
+        shortest = np.full_like(rows, np.inf)
         for k in range(len(table)):
             np.add(table[k, part, None], table[k, part.start :], out=detour)
             np.minimum(shortest, detour, out=shortest)

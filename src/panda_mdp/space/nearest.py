@@ -41,7 +41,8 @@ def make_grid(xyz_km: FloatArray) -> Grid | None:
     """Cells of about half a record each; None where places spread too far."""
     axes = np.linalg.eigh(np.cov(xyz_km.T))[1][:, 1:]
     flat = xyz_km @ axes
-    low, span = flat.min(axis=0), np.ptp(flat, axis=0)
+    low = flat.min(axis=0)
+    span = np.ptp(flat, axis=0)
     if span.max() > GRID_KM:
         return None
     side = max(np.sqrt(span.prod() * PER_CELL / len(flat)), span.max() / len(flat), 1e-6)
@@ -58,7 +59,8 @@ def nearest_records(xyz_km: FloatArray, limit_km: float, grid: Grid) -> tuple[Fl
 
     Infinity and `OUTSIDE` where it is beyond the limit, though what is beyond may be found as well.
     """
-    chord, record = np.empty(len(xyz_km)), np.empty(len(xyz_km), np.int64)
+    chord = np.empty(len(xyz_km))
+    record = np.empty(len(xyz_km), np.int64)
     cell = ((xyz_km @ grid.axes - grid.low) // grid.side).astype(np.int64)
     _search(cell, xyz_km, limit_km, grid, chord, record)
     return chord, record
@@ -70,15 +72,21 @@ def _search(cell, xyz_km, limit_km, grid, chord, record):
     for i in range(len(xyz_km)):
         (row, col), (x, y, z) = cell[i], xyz_km[i]
         widest = max(row, rows - 1 - row, col, cols - 1 - col)
-        best, nearest, width = np.inf, OUTSIDE, 1
+        best = np.inf
+        nearest = OUTSIDE
+        width = 1
         while True:
-            west, east = min(max(col - width, 0), cols), max(min(col + width + 1, cols), 0)
+            west = min(max(col - width, 0), cols)
+            east = max(min(col + width + 1, cols), 0)
             for r in range(max(row - width, 0), min(row + width + 1, rows)):
                 for k in range(grid.starts[r * cols + west], grid.starts[r * cols + east]):
-                    a, b, c = grid.xyz_km[k, 0] - x, grid.xyz_km[k, 1] - y, grid.xyz_km[k, 2] - z
+                    a = grid.xyz_km[k, 0] - x
+                    b = grid.xyz_km[k, 1] - y
+                    c = grid.xyz_km[k, 2] - z
                     square = a * a + b * b + c * c
                     if square < best or (square == best and grid.order[k] < nearest):
-                        best, nearest = square, grid.order[k]
+                        best = square
+                        nearest = grid.order[k]
             # The place lies in the middle cell: what was not looked at is so many cells away.
             if width >= widest or (width * grid.side) ** 2 >= min(best, limit_km * limit_km):
                 break

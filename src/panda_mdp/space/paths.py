@@ -110,7 +110,9 @@ class PathMetric(Metric):
         return Haversine(self.lat, self.lon)
 
     def check(self) -> None:
-        edges, steps, size = self.edges, self.steps, self.size
+        edges = self.edges
+        steps = self.steps
+        size = self.size
         if edges.dtype.kind != "i" or steps.dtype.kind != "i" or edges.shape != (len(steps), 2):
             raise DomainError("a graph has whole numbers for edges, (E, 2), and for steps, (E,)")
         if edges.min(initial=0) < 0 or size > len(edges) + 1:
@@ -197,8 +199,10 @@ class PathMetric(Metric):
         distances."""
         from panda_mdp.space.searches import balls
 
-        radius, inside = np.empty(self.size), np.full((self.size, most), -1)
-        away, graph = np.zeros(inside.shape), _whole(self.around)
+        radius = np.empty(self.size)
+        inside = np.full((self.size, most), -1)
+        away = np.zeros(inside.shape)
+        graph = _whole(self.around)
 
         def work(part: slice) -> None:
             found = (radius[part], inside[part], away[part])
@@ -215,7 +219,9 @@ class PathMetric(Metric):
     def diameter(self) -> float:
         """The largest distance, by bounds on how far the farthest record of each is, which every
         search from a record narrows down for all others (Takes and Kosters 2011)."""
-        low, high, widest = np.zeros(self.size), np.full(self.size, np.inf), True
+        low = np.zeros(self.size)
+        high = np.full(self.size, np.inf)
+        widest = True
         while low.max() < high.max():
             source = int(
                 np.argmax(high) if widest else np.argmin(np.where(high > low.max(), low, np.inf))
@@ -356,7 +362,9 @@ def slow(metric: PathMetric, radius: FloatArray) -> FloatArray:
     They are max over x' of r(x') - d(x, x') / 2, by one search from a node that lies max r - r(x')
     and 1 away from every x'.
     """
-    size, around, away = metric.size, metric.around.tocoo(), radius.max() + 1 - radius
+    size = metric.size
+    around = metric.around.tocoo()
+    away = radius.max() + 1 - radius
     first: IntArray = np.append(around.row, np.full(size, size))
     second: IntArray = np.append(around.col, np.arange(size))
     lengths = np.append(SLOWNESS * STEP * around.data, away)

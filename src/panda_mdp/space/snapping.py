@@ -85,17 +85,20 @@ def snap_place(metric: Haversine, lat: Any, lon: Any, limit: float) -> Snap:
 def snap_places(metric: Haversine, lat: ArrayLike, lon: ArrayLike, limit: float) -> Snaps:
     """The records nearest to many places; equal to one by one, up to nanometres."""
     check_limit(limit)
-    north, east = degrees(lat, "lat"), degrees(lon, "lon")
+    north = degrees(lat, "lat")
+    east = degrees(lon, "lon")
     if north.shape != east.shape:
         raise SnapError(
             f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
         )
     valid = are_places(north, east)
-    north, east = np.where(valid, north, 0.0), np.where(valid, east, 0.0)
+    north = np.where(valid, north, 0.0)
+    east = np.where(valid, east, 0.0)
     if len(north) <= FEW_PLACES:
         east = np.where(east >= 180, east - 360, east)
         apart = haversine_km(north[:, None], east[:, None], metric.lat, metric.lon)
-        nearest, distance = apart.argmin(axis=1), apart.min(axis=1)
+        nearest = apart.argmin(axis=1)
+        distance = apart.min(axis=1)
     else:
         xyz_km = EARTH_RADIUS_KM * sphere_points(north, east)
         if metric.grid is None:

@@ -126,7 +126,8 @@ class Tiles:
         for region in range(regions.count):
             # Four times the slack: no region is passed over for rounding that its tiles lack.
             away = regions._between(np.array([region]), regions.order[: regions.count], 4.0)[0]
-            own, others = regions.records(region), np.flatnonzero(np.repeat(away < radius, sizes))
+            own = regions.records(region)
+            others = np.flatnonzero(np.repeat(away < radius, sizes))
             between = self._between(own, others)
             row, column = np.nonzero(between < radius)
             yield own[row], others[column], between[row, column]
@@ -160,7 +161,8 @@ def order_in_space(coordinates: FloatArray, leaf: int = TILE) -> tuple[IntArray,
 
     Returns the order and the offsets of its leaves.
     """
-    order, starts = np.arange(len(coordinates)), np.array([0, len(coordinates)])
+    order = np.arange(len(coordinates))
+    starts = np.array([0, len(coordinates)])
     while (sizes := np.diff(starts)).max() > leaf:
         order = _along_widest(coordinates, order, starts)
         # Whole leaves on the left keep all tiles but the last of each branch full.
