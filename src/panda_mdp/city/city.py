@@ -303,8 +303,7 @@ class City(RebuiltOnCopy):
 def distinct_places(lat: FloatArray, lon: FloatArray) -> IntArray:
     """The first of every set of equal places, in their order."""
     # Of zeros the sign is dropped.
-    places = np.stack([lat, lon], axis=1) + 0.0
-    return np.sort(np.unique(places, axis=0, return_index=True)[1])
+    return np.sort(np.unique(np.stack([lat, lon], axis=1) + 0.0, axis=0, return_index=True)[1])
 
 
 def travel_graph(
@@ -367,9 +366,7 @@ def group_ranks(*keys: AnyArray) -> tuple[IntArray, IntArray]:
     starts = np.flatnonzero(new)
     group = np.cumsum(new) - 1
     place = np.argsort(order)
-    rank = np.arange(len(order)) - starts[group]
-    size = np.bincount(group)[group]
-    return rank[place], size[place]
+    return (np.arange(len(order)) - starts[group])[place], np.bincount(group)[group][place]
 
 
 def travel_loss(

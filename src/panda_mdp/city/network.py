@@ -194,8 +194,7 @@ def to_degrees(
     if crs is not None and str(crs).upper() != DEGREES:
         pyproj = need("pyproj", "another reference system than degrees", "geo")
         try:
-            turn = pyproj.Transformer.from_crs(crs, DEGREES, always_xy=True)
-            lon, lat = turn.transform(x, y)
+            lon, lat = pyproj.Transformer.from_crs(crs, DEGREES, always_xy=True).transform(x, y)
         except pyproj.exceptions.ProjError as error:
             raise FileFormatError(
                 f"the reference system {str(crs)[:40]!r} of {source} is not known ({error})"
@@ -271,8 +270,7 @@ def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bo
     contracted = nodes - city.nodes
     parts = int(city.components().max()) + 1
     largest = city.largest_component() if options.largest else city
-    dropped = city.nodes - largest.nodes
-    return MapReport(largest, source, segments, contracted, dropped, parts)
+    return MapReport(largest, source, segments, contracted, city.nodes - largest.nodes, parts)
 
 
 def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[IntArray, BoolArray]:
@@ -286,8 +284,7 @@ def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[Int
     micrometres = np.round(length_m * 1e6).astype(np.int64)
     repeats, _ = group_ranks(a > b, micrometres, high, low)
     # The i-th arc there pairs with the i-th back, and a loop with the next of its kind.
-    number = np.where(a == b, repeats // 2, repeats)
-    rank, size = group_ranks(number, micrometres, high, low)
+    rank, size = group_ranks(np.where(a == b, repeats // 2, repeats), micrometres, high, low)
     first = np.flatnonzero(rank == 0)
     return first, size[first] == 1
 

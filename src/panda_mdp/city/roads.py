@@ -75,8 +75,7 @@ def direction(tags: Tags, traveller: Traveller) -> int:
         return 0
     round_trip = tags.get("junction") in ("roundabout", "circular")
     motorway = tags.get("highway") in ("motorway", "motorway_link")
-    told = first_of(tags.get("oneway", "")).lower()
-    return DIRECTIONS.get(told, int(round_trip or motorway))
+    return DIRECTIONS.get(first_of(tags.get("oneway", "")).lower(), int(round_trip or motorway))
 
 
 def speed_kmh(tags: Tags, traveller: Traveller) -> float:
@@ -90,8 +89,7 @@ def speed_kmh(tags: Tags, traveller: Traveller) -> float:
     if traveller in PACES:
         return PACES[traveller]
     usual = DRIVE_SPEEDS.get(first_of(tags.get("highway", "")), USUAL_SPEED)
-    signed = parse_speed(tags.get("maxspeed", ""), usual)
-    return parse_speed(tags.get("speed_kph", ""), signed)
+    return parse_speed(tags.get("speed_kph", ""), parse_speed(tags.get("maxspeed", ""), usual))
 
 
 @lru_cache(maxsize=4096)

@@ -38,8 +38,7 @@ def city_statistics(city: City, *, sources: int = 20) -> Facts:
     roads = travel(city, some)
     straight = haversine_km(city.lat[some, None], city.lon[some, None], city.lat, city.lon)
     reached = np.isfinite(roads) & (straight > 0)
-    cells = np.floor(plane / CELL_KM)
-    junctions = np.sort(np.unique(cells, axis=0, return_counts=True)[1])
+    junctions = np.sort(np.unique(np.floor(plane / CELL_KM), axis=0, return_counts=True)[1])
     width, height = np.ptp(plane, axis=0).tolist()
     ranks = 2 * np.arange(1, len(junctions) + 1) - len(junctions) - 1
     return {

@@ -49,8 +49,7 @@ def synthetic_city(nodes: int = 5000, seed: int = 0) -> City:
     u, v = streets.T
     bend = 1 + np.abs(rng.normal(0, 0.03, len(u)))
     lat = LATITUDE + np.rad2deg(points[:, 1] / EARTH_RADIUS_KM)
-    east = points[:, 0] / (EARTH_RADIUS_KM * np.cos(np.deg2rad(LATITUDE)))
-    lon = LONGITUDE + np.rad2deg(east)
+    lon = LONGITUDE + np.rad2deg(points[:, 0] / (EARTH_RADIUS_KM * np.cos(np.deg2rad(LATITUDE))))
     length_m = 1000 * haversine_km(lat[u], lon[u], lat[v], lon[v]) * bend
     speed = np.where(length_m > 200, 50.0, 30.0)
     name = f"synthetic city of {nodes:,} nodes"

@@ -139,8 +139,7 @@ class Traces:
             counts += np.bincount(nearest[inside], minlength=domain.size)
             outside += int((~inside).sum())
             turned = ~inside & (np.abs(fixes.lon) <= 90)
-            exchanged = domain.snap(fixes.lon[turned], fixes.lat[turned], limit_km)
-            swapped += int(exchanged.inside.sum())
+            swapped += int(domain.snap(fixes.lon[turned], fixes.lat[turned], limit_km).inside.sum())
             people = max(people, int(fixes.user.max()) + 1)
             sample = _sample(sample, fixes.user[inside], nearest[inside], contribution)
         if swapped > counts.sum():
@@ -273,8 +272,7 @@ def _frame_rows(frame: Any) -> Rows:
         system_of(frame, None, "the frame of traces")
         shapes = frame.to_crs(4326).geometry
         places, row = shapely.get_coordinates(shapes.to_numpy(), return_index=True)
-        others = frame.drop(columns=shapes.name).iloc[row]
-        frame = others.assign(lat=places[:, 1], lon=places[:, 0])
+        frame = frame.drop(columns=shapes.name).iloc[row].assign(lat=places[:, 1], lon=places[:, 0])
     names = [str(name) for name in getattr(frame, "column_names", frame.columns)]
     columns = (frame[name] for name in names)
     values = [c.to_pylist() if hasattr(c, "to_pylist") else list(c) for c in columns]

@@ -133,8 +133,7 @@ class Choice:
             f"epsilon [{inverse(self.unit)}]  optimal loss  proven bound  attacker off",
         ]
         for point in self.curve:
-            row = CURVE_ROW.format(**vars(point))
-            lines.append(row + ("  <-" if point is self.chosen else ""))
+            lines.append(CURVE_ROW.format(**vars(point)) + ("  <-" if point is self.chosen else ""))
         most = amount(f"{self.constant_loss:.4g}", self.loss_unit)
         return "\n".join([*lines, f"Always the same report loses {most}: no epsilon costs more.\n"])
 
@@ -249,8 +248,7 @@ def least_epsilon(
 
     def holds(epsilon: float) -> bool:
         try:
-            at = problem.with_epsilon(epsilon)
-            table = least_factor(at, others, measures, each, decide=True)
+            table = least_factor(problem.with_epsilon(epsilon), others, measures, each, decide=True)
             told = table.details["dominates"]
             proved = told["bound"] > 1
         except InfeasibleError as error:
@@ -310,5 +308,4 @@ def _check(
         )
     for name, value in stated.items():
         check_number(value, name, "positive and finite")
-    rule = "above 1, such as 4 for 4 to 1"
-    check_number(odds, "odds", rule, least=np.nextafter(1.0, 2.0))
+    check_number(odds, "odds", "above 1, such as 4 for 4 to 1", least=np.nextafter(1.0, 2.0))

@@ -133,8 +133,7 @@ def _axis(at_km: FloatArray, side_km: float, spread_km: float) -> tuple[FloatArr
     """The middles of the cells along one axis that are reached, and the chance of each, (K, n)."""
     reach = 9 * spread_km
     first = np.floor((at_km.min() - reach) / side_km)
-    last = np.floor((at_km.max() + reach) / side_km)
-    edges = side_km * np.arange(first, last + 2)
+    edges = side_km * np.arange(first, np.floor((at_km.max() + reach) / side_km) + 2)
     if spread_km > 0:
         below = scipy.special.ndtr((edges - at_km[:, None]) / spread_km)
     else:

@@ -164,8 +164,7 @@ def _tensor(path: Path) -> FloatArray:
     (name,) = (key for key in header if key.endswith(TOKENS))
     kind = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}[header[name]["dtype"]]
     begin = 8 + length + header[name]["data_offsets"][0]
-    shape = tuple(header[name]["shape"])
-    return np.memmap(path, kind, "r", begin, shape)
+    return np.memmap(path, kind, "r", begin, tuple(header[name]["shape"]))
 
 
 def _array_rows(path: Path, words: FilePath | None) -> Iterator[tuple[str, FloatArray]]:

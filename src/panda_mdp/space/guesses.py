@@ -88,8 +88,7 @@ def _crossings(
     if not on_sphere:
         middle = (a + b) / 2
         apart = b - a
-        square = (apart**2).sum(axis=1, keepdims=True)
-        high = np.sqrt(np.maximum(radius**2 / square - 0.25, 0.0))
+        high = np.sqrt(np.maximum(radius**2 / (apart**2).sum(axis=1, keepdims=True) - 0.25, 0.0))
         across = high * np.stack([-apart[:, 1], apart[:, 0]], axis=1)
         return middle + across, middle - across
     u = a / EARTH_RADIUS_KM
@@ -110,8 +109,7 @@ def _distinct(held: AnyArray, size: int) -> scipy.sparse.csr_array:
     sets = list(dict.fromkeys(map(tuple, held)))
     members = np.fromiter(chain.from_iterable(sets), np.int64)
     starts = np.cumsum([0, *map(len, sets)])
-    shape = (len(sets), size)
-    return scipy.sparse.csr_array((np.ones(len(members)), members, starts), shape)
+    return scipy.sparse.csr_array((np.ones(len(members)), members, starts), (len(sets), size))
 
 
 def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:

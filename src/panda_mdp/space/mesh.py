@@ -103,8 +103,7 @@ class Mesh(RebuiltOnCopy):
         kinds = {"vertices": np.int64, "area": np.float64, "inside": np.int64}
         own = {name: frozen(np.asarray(getattr(self, name), kind)) for name, kind in kinds.items()}
         lat, lon = self.middle
-        middle = (float(lat), float(lon))
-        vars(self).update(own, middle=middle, spacing=float(self.spacing))
+        vars(self).update(own, middle=(float(lat), float(lon)), spacing=float(self.spacing))
         for refused, message in self._refusals():
             if refused:
                 raise DomainError(message)
@@ -184,8 +183,7 @@ class Mesh(RebuiltOnCopy):
     @cached_property
     def covered(self) -> BoolArray:
         """Which vertices lie in the area: the others are there to cover its rim."""
-        beyond = self._beyond(self.vertices.astype(np.float64))
-        return frozen(np.all(beyond <= COVERED / 2, axis=1))
+        return frozen(np.all(self._beyond(self.vertices.astype(np.float64)) <= COVERED / 2, axis=1))
 
     @property
     def resolution_km(self) -> float:
@@ -237,8 +235,7 @@ def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
     if far:
         raise DomainError(message)
     size = polygon_size(hull)
-    cell = np.sqrt(0.75)
-    count = size / step**2 / cell
+    count = size / step**2 / np.sqrt(0.75)
     if count > MOST_VERTICES:
         raise DomainError(
             f"a spacing of {step:g} km gives {count:,.0f} vertices over {size:,.0f} square km; at "

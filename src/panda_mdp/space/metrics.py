@@ -177,8 +177,7 @@ def longitude_gap(lon: FloatArray | float, lon2: FloatArray | float) -> FloatArr
     gap = np.abs(np.subtract(lon, lon2))
     if np.all(gap <= 180):
         return gap
-    around = (180 - np.maximum(lon, lon2)) + (180 + np.minimum(lon, lon2))
-    return np.where(gap > 180, around, gap)
+    return np.where(gap > 180, (180 - np.maximum(lon, lon2)) + (180 + np.minimum(lon, lon2)), gap)
 
 
 def haversine_km(
@@ -197,8 +196,7 @@ def haversine_km(
     if not np.any(far):
         return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(a))
     # arcsin loses half its digits near the antipode; measure from the antipode instead.
-    half_sum = np.deg2rad(np.add(lat, lat2)) / 2
-    rest = np.sin(half_sum) ** 2 + cosines * np.cos(half_lon) ** 2
+    rest = np.sin(np.deg2rad(np.add(lat, lat2)) / 2) ** 2 + cosines * np.cos(half_lon) ** 2
     near_angle = 2 * np.arcsin(np.sqrt(np.minimum(a, 1.0)))
     far_angle = np.pi - 2 * np.arcsin(np.sqrt(np.minimum(rest, 1.0)))
     return EARTH_RADIUS_KM * np.where(far, far_angle, near_angle)
@@ -304,8 +302,7 @@ class Vectors(Metric):
         for start in range(0, len(first), step):
             part = slice(start, start + step)
             u = self.vectors[first[part]]
-            v = self.vectors[second[part]]
-            out[part] = self.distance_of(u, v, _pair_squares)
+            out[part] = self.distance_of(u, self.vectors[second[part]], _pair_squares)
         return out
 
 
@@ -405,9 +402,7 @@ class Angular(Vectors):
             )
 
     def distance_of(self, first: FloatArray, second: FloatArray, squares: Squares) -> FloatArray:
-        across = lengths(first, second, squares)
-        along = lengths(first, -second, squares)
-        return 2 * np.arctan2(across, along)
+        return 2 * np.arctan2(lengths(first, second, squares), lengths(first, -second, squares))
 
     @cached_property
     def smallest(self) -> tuple[float, int, int]:

@@ -316,8 +316,7 @@ def tree_edges(
     edges = [(number[child], number[parent]) for child, parent in parents.items()]
     lengths = [length[child] for child in parents] if isinstance(length, Mapping) else length
     inner = set(parents.values()) if leaves else ()
-    records = [number[name] for name in names if name not in inner]
-    return edges, lengths, names, records
+    return edges, lengths, names, [number[name] for name in names if name not in inner]
 
 
 def by_density(metric: PathMetric, weights: FloatArray, people: float) -> PathMetric:
@@ -367,7 +366,6 @@ def slow(metric: PathMetric, radius: FloatArray) -> FloatArray:
     away = radius.max() + 1 - radius
     first: IntArray = np.append(around.row, np.full(size, size))
     second: IntArray = np.append(around.col, np.arange(size))
-    lengths = np.append(SLOWNESS * STEP * around.data, away)
-    graph = adjacency(first, second, size + 1, lengths)
+    graph = adjacency(first, second, size + 1, np.append(SLOWNESS * STEP * around.data, away))
     found = scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=np.array([size]))
     return np.maximum(radius.max() + 1 - found[0, :size], radius)

@@ -108,8 +108,7 @@ def snap_places(metric: Haversine, lat: ArrayLike, lon: ArrayLike, limit: float)
             from panda_mdp.space.nearest import nearest_records
 
             chord, nearest = nearest_records(xyz_km, float(limit), metric.grid)
-        half = np.minimum(chord / (2 * EARTH_RADIUS_KM), 1)
-        distance = 2 * EARTH_RADIUS_KM * np.arcsin(half)
+        distance = 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chord / (2 * EARTH_RADIUS_KM), 1))
     return Snaps.within(limit, nearest, np.where(valid, distance, np.inf))
 
 
@@ -119,8 +118,7 @@ def snap_values(values: FloatArray, given: ArrayLike, limit: float) -> Snaps:
     numbers = real_numbers(given, "the numbers", SnapError)
     if numbers.ndim != 1:
         raise SnapError(f"the numbers have shape {numbers.shape}; give a flat list")
-    middles = values[:-1] + np.diff(values) / 2
-    nearest = np.searchsorted(middles, numbers, side="left")
+    nearest = np.searchsorted(values[:-1] + np.diff(values) / 2, numbers, side="left")
     distance = np.abs(numbers - values[np.minimum(nearest, len(values) - 1)])
     return Snaps.within(limit, nearest, distance)
 

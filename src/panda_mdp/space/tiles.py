@@ -193,6 +193,5 @@ def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     points = metric.embedding[order]
     home = np.repeat(np.arange(len(sizes)), sizes)
     middle = np.add.reduceat(points, starts[:-1], axis=0) / sizes[:, None]
-    offset = ((points - middle[home]) ** 2).sum(axis=1)
-    centres = order[np.lexsort((offset, home))[starts[:-1]]]
+    centres = order[np.lexsort((((points - middle[home]) ** 2).sum(axis=1), home))[starts[:-1]]]
     return Tiles(metric, order, starts, centres)
