@@ -21,24 +21,35 @@ def discrete_laplace(rate: Fraction, count: int) -> IntArray:
     """`count` independent draws with q = exp(-rate)."""
     if rate <= 0:
         raise PrivacyError(f"the rate of the noise is {rate}; it must be positive")
-    return np.array([_draw(rate.denominator, rate.numerator) for _ in range(count)], dtype=np.int64)
+    return np.array([_signed(rate) for _ in range(count)], dtype=np.int64)
 
 
-def _draw(t: int, s: int) -> int:
-    """One draw with q = exp(-s / t)."""
+def _signed(rate: Fraction) -> int:
     while True:
-        rest = secrets.randbelow(t)
-        if not _bernoulli_exp(rest, t):
-            continue
-        whole = 0
-        while _bernoulli_exp(1, 1):
-            whole += 1
-        size = (rest + t * whole) // s
-        negative = secrets.randbelow(2) == 1
+        size, negative = geometric(rate), secrets.randbelow(2) == 1
         # Zero would otherwise come up for both signs.
-        if negative and size == 0:
-            continue
-        return -size if negative else size
+        if size or not negative:
+            return -size if negative else size
+
+
+def geometric(rate: Fraction) -> int:
+    """One draw of Pr[Z = z] = (1 - q) q^z, z from 0 on, with q = exp(-rate)."""
+    s, t = rate.as_integer_ratio()
+    rest = secrets.randbelow(t)
+    while not _bernoulli_exp(rest, t):
+        rest = secrets.randbelow(t)
+    whole = 0
+    while _bernoulli_exp(1, 1):
+        whole += 1
+    return (rest + t * whole) // s
+
+
+def happens(exponent: Fraction) -> bool:
+    """True with probability exp(-exponent), for a fraction that is not negative."""
+    whole, rest = divmod(exponent, 1)
+    return all(_bernoulli_exp(1, 1) for _ in range(whole)) and _bernoulli_exp(
+        *rest.as_integer_ratio()
+    )
 
 
 def _bernoulli_exp(numerator: int, denominator: int) -> bool:
