@@ -26,7 +26,10 @@ def draw_gallery(folder: Path) -> list[Path]:
     years = np.arange(ages.size)
     old = pm.exponential(pm.Problem(ages, years, pm.distance_loss(ages, years), epsilon=0.3))
     compared = {"exponential": pm.exponential, "loss exponential": pm.loss_exponential}
-    curves = plot.trade_off(problem, compared, (1.0, 2.0, 4.0, 8.0))
+    curves = {
+        name: [method(problem.with_epsilon(e)) for e in (1.0, 2.0, 4.0, 8.0)]
+        for name, method in compared.items()
+    }
     figures = {
         "city": plot.draw_city(city, domain=domain),
         "record": plot.draw_record(plain, 17, city=city),

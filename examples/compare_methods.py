@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +35,10 @@ def main(
     problem = pm.Problem(domain, outputs, pm.travel_loss(city, domain, outputs, tasks), 5.0)
 
     chosen = choose_methods(NAMES)
-    curves = plot.trade_off(
-        problem,
-        {method.label: partial(method.run, time_limit=seconds) for method in chosen},
-        epsilons,
-    )
+    curves = {
+        method.label: [method.run(problem.with_epsilon(e), seconds) for e in epsilons]
+        for method in chosen
+    }
     for name, points in curves.items():
         losses = "  ".join(f"{point.loss:6.3f}" for point in points)
         print(f"{name:24s} {losses} km")

@@ -26,7 +26,7 @@ from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.panda.audit import audit_panda
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.coins import BernoulliAnchors
-from panda_mdp.panda.margins import Feasibility, feasibility
+from panda_mdp.panda.margins import feasibility
 from panda_mdp.panda.run import panda
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.problem import Outputs, Problem
@@ -111,7 +111,8 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
         "shortfall": fit.shortfall,
     }
     if not fit.fits:
-        reasons = "; ".join(_reasons(fit))
+        # What each condition says before its reasons.
+        reasons = "; ".join(str(error).partition(":")[0] for error in fit.problems)
         return Outcome(values, draw.clock.lap("feasibility"), "infeasible", reasons)
     options = PandaOptions(weights="prior", gap=GAP, time_limit=draw.limit)
     try:
@@ -131,18 +132,6 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
         "audited_epsilon": max(one.epsilon for one in verdict.sets),
     }
     return Outcome(values, result.stages)
-
-
-def _reasons(fit: Feasibility) -> list[str]:
-    """Each condition that fails, with its number."""
-    rate, epsilon, delta = fit.cost.rate, fit.epsilon, fit.delta
-    nobody = f"no anchor within gamma with probability {fit.shortfall:.3g}, delta is {delta:g}"
-    conditions = {
-        f"Phase I alone costs up to {rate:.4g} /km, epsilon is {epsilon:g}": rate > epsilon,
-        nobody: fit.shortfall > delta,
-        f"coverage misses {fit.uncovered:.3g}, delta is {delta:g}": fit.uncovered > delta,
-    }
-    return [reason for reason, fails in conditions.items() if fails]
 
 
 def published(draw: Draw) -> Outcome:

@@ -50,6 +50,8 @@ def test_candidates_and_the_frontier(tmp_path: Path) -> None:
     assert done.exit_code == 1, done.output
     assert "fetch the whole table" in " ".join(done.stdout.split())
     assert "(knee)" in done.stdout
+    # The answer has its picture too, though there is no Phase I to run.
+    assert (tmp_path / "best" / "frontier.png").stat().st_size > 5_000
 
 
 def test_the_papers_coins_by_one_line(tmp_path: Path) -> None:

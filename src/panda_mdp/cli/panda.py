@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -152,6 +153,9 @@ def panda(
             frontier = calibrate(problem, delta, SearchSpace(("ball", "candidates")))
         _print_frontier(frontier, problem.loss_unit or "")
         if frontier.best is None or frontier.best.selection is None:
+            out.mkdir(parents=True, exist_ok=True)
+            if frontier.best is not None and _pictures(None, source.city, frontier, problem, out):
+                output_console().print(f"Wrote frontier.png to {out}.")
             typer.echo(frontier.binding)
             raise typer.Exit(1)
         selection, delta = frontier.best.selection, frontier.best.delta
@@ -186,7 +190,7 @@ def panda(
     with working("saving what is public"):
         run.save(out / "panda.pmdp")
     with working("drawing"):
-        pictures = _pictures(run, source.city, frontier, out)
+        pictures = _pictures(run, source.city, frontier, problem, out)
     show(f"PAnDA on {city}", FACTS, out / "results.json", facts)
     output_console().print(
         f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
@@ -262,17 +266,19 @@ def _print_frontier(found: Calibration, unit: str) -> None:
     output_console().print(table)
 
 
-def _pictures(run: PandaResult, city: Any, frontier: Calibration | None, folder: Path) -> list[str]:
+def _pictures(
+    run: PandaResult | None, city: Any, frontier: Calibration | None, problem: Problem, folder: Path
+) -> list[str]:
     """One user's anchors on the map, and the frontier; none where matplotlib is missing."""
     from panda_mdp.errors import MissingDependencyError
     from panda_mdp.plot import draw_anchors, draw_calibration, save_figure
 
-    try:
-        names = {"anchors.png": draw_anchors(run, 0, city=city)}
-    except MissingDependencyError:
-        return []
-    if frontier is not None:
-        names["frontier.png"] = draw_calibration(frontier, run.problem)
+    names = {}
+    with suppress(MissingDependencyError):
+        if run is not None:
+            names["anchors.png"] = draw_anchors(run, 0, city=city)
+        if frontier is not None:
+            names["frontier.png"] = draw_calibration(frontier, problem)
     for name, figure in names.items():
         save_figure(figure, folder / name)
     return list(names)

@@ -60,10 +60,6 @@ class AnchorTable:
         """Probabilities of some anchors, in their order."""
         return self.matrix[self.positions(anchors)]
 
-    def weights(self, anchors: IntArray) -> IntArray:
-        """Integer weights of some anchors, in their order: what is sampled from."""
-        return np.asarray(self.mechanism.weights[self.row[self.positions(anchors)]])
-
 
 def merge(budgets: FloatArray) -> tuple[IntArray, FloatArray]:
     """Groups of anchors whose rows must be equal, and the closed budgets between groups.

@@ -41,8 +41,6 @@ class SetAudit:
     pairs: int
     selection_epsilon: float
     """The set alone, without a report."""
-    report_epsilon: float
-    """The report alone, as if the set told nothing."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def audit_set(scheme: Scheme, release: IntArray, table: AnchorTable) -> SetAudit
     rows, row = scheme.rows(release, table)
     with np.errstate(divide="ignore"):
         scan = PairScan(domain, row, np.log(rows))
-    likelihood, nothing = scheme.log_likelihoods(release), np.zeros(domain.size)
+    likelihood = scheme.log_likelihoods(release)
     alike = PairScan(domain, np.zeros(domain.size, dtype=np.int64), np.zeros((1, 1)))
     largest, pair, violations = scan.worst(likelihood, epsilon)
     return SetAudit(
@@ -120,7 +118,6 @@ def audit_set(scheme: Scheme, release: IntArray, table: AnchorTable) -> SetAudit
         violations=violations,
         pairs=domain.size * (domain.size - 1) // 2,
         selection_epsilon=alike.worst(likelihood, epsilon)[0],
-        report_epsilon=scan.worst(nothing, epsilon)[0],
     )
 
 

@@ -215,10 +215,6 @@ class CandidateValues:
     shortfall: float
     """The probability that one of the two has no anchor within the radius."""
 
-    def failure(self, xi: float) -> float:
-        """1 - h(xi), from the failure side: accurate where it is tiny."""
-        return self.shortfall + float(np.sort(self.mass[self.delta > xi]).sum())
-
     def margin(self, delta: float) -> float:
         """The smallest xi with failure at most delta; infinite where the shortfall exceeds it.
 

@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, Stages, frozen
+from panda_mdp.base.arrays import IntArray, RebuiltOnCopy, Stages, frozen
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
@@ -149,10 +149,6 @@ class PandaRun(RebuiltOnCopy):
                 f"there is no user {user}; users are the positions 0..{self.users - 1}"
             )
         return self.anchor_sets[user]
-
-    def download(self, user: int) -> FloatArray:
-        """The rows that a user (by position) downloads, one per own anchor."""
-        return self.table.rows(self.anchors_of(user))
 
     def _summary(self) -> str:
         return (

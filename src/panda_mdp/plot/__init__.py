@@ -9,7 +9,6 @@ from panda_mdp.plot.charts import (
     draw_losses,
     draw_privacy_loss,
     draw_trade_off,
-    trade_off,
 )
 from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
 from panda_mdp.plot.html import write_map
@@ -41,6 +40,5 @@ __all__ = [
     "draw_side_by_side",
     "draw_trade_off",
     "save_figure",
-    "trade_off",
     "write_map",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING
 
 from panda_mdp.base.text import inverse, per, plural
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.calibrate import Calibration, Trial
+from panda_mdp.panda.calibrate import Calibration
 from panda_mdp.plot.measures import privacy_losses
 from panda_mdp.plot.style import (
     BLUE,
@@ -33,18 +33,6 @@ FAMILIES = {
     "BernoulliAnchors": "candidates, coins",
     "NoneType": "whole table",
 }
-
-
-def trade_off(
-    problem: Problem,
-    methods: Mapping[str, Callable[[Problem], Table]],
-    epsilons: Sequence[float],
-) -> dict[str, list[Table]]:
-    """The tables of methods over a list of epsilons."""
-    return {
-        name: [method(problem.with_epsilon(epsilon)) for epsilon in epsilons]
-        for name, method in methods.items()
-    }
 
 
 def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
@@ -135,32 +123,31 @@ def draw_losses(outcomes: Sequence[MethodRun], bound: float | None) -> Figure:
 
 
 def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
-    """Loss against download; what the upload tells joins points and is written beside one."""
+    """Loss against bytes of all that fits; a line joins the frontier, whose points are named by
+    what the upload tells, the knee among them."""
     title = f"epsilon {problem.epsilon:g} {per(problem.domain.unit)}, delta {calibration.delta:g}"
     figure, axes = chart_figure(6.8, 4.4, title)
-    fitting = [trial for trial in calibration.tried if trial.fits]
-
-    def place(trial: Trial) -> tuple[float, float]:
-        return trial.download / 1000, trial.loss or 0.0
-
-    families = dict.fromkeys(type(trial.selection).__name__ for trial in fitting)
-    for family, look in zip(families, LINE_STYLES, strict=False):
-        of_family = [trial for trial in fitting if type(trial.selection).__name__ == family]
-        download, loss = zip(*map(place, of_family), strict=True)
-        axes.scatter(download, loss, **look, s=42, zorder=3, label=FAMILIES[family])
-        best = [trial for trial in of_family if trial in calibration.frontier]
-        for epsilon in dict.fromkeys(trial.selection_epsilon for trial in best):
-            alike = [place(trial) for trial in best if trial.selection_epsilon == epsilon]
-            axes.plot(*zip(*sorted(alike), strict=True), color=PALE, lw=0.8, zorder=1)
-            axes.annotate(
-                f"ε₁ {epsilon:.2g}", alike[0], (5, 5), textcoords="offset points", fontsize=8
-            )
+    looks = dict(zip(FAMILIES, LINE_STYLES, strict=False))
+    of_family: dict[str, list[tuple[float, float]]] = {}
+    for trial in (trial for trial in calibration.tried if trial.fits):
+        place = trial.download / 1000, trial.loss or 0.0
+        of_family.setdefault(type(trial.selection).__name__, []).append(place)
+        if trial in calibration.frontier:
+            knee = " (knee)" if trial is calibration.knee else ""
+            told = f"ε₁ {trial.selection_epsilon:.2g}{knee}"
+            axes.annotate(told, place, (5, 5), textcoords="offset points", fontsize=8)
+    for family, places in of_family.items():
+        look = {**looks[family], "s": 42, "zorder": 3, "label": FAMILIES[family]}
+        axes.scatter(*zip(*places, strict=True), **look)
+    best = sorted((trial.download / 1000, trial.loss or 0.0) for trial in calibration.frontier)
+    told = "frontier: nothing is better in loss, bytes and secrecy"
+    axes.plot(*zip(*best, strict=True), color=PALE, lw=0.8, zorder=1, label=told)
     axes.set(
         xlabel="download per user, kB",
         ylabel=f"expected loss, {problem.loss_unit}",
         xscale="log",
         # From zero, with room for the marker and the words of the highest point.
-        ylim=(0, 1.12 * max(place(trial)[1] for trial in fitting)),
+        ylim=(0, 1.12 * max(loss for places in of_family.values() for _, loss in places)),
     )
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, fontsize=9)
     return figure
