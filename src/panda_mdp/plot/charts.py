@@ -135,7 +135,7 @@ def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
         if trial in calibration.frontier:
             knee = " (knee)" if trial is calibration.knee else ""
             told = f"ε₁ {trial.selection_epsilon:.2g}{knee}"
-            axes.annotate(told, place, (5, 5), textcoords="offset points", fontsize=8)
+            axes.annotate(told, place, (5, -11), textcoords="offset points", fontsize=8)
     for family, places in of_family.items():
         look = {**looks[family], "s": 42, "zorder": 3, "label": FAMILIES[family]}
         axes.scatter(*zip(*places, strict=True), **look)
@@ -149,5 +149,7 @@ def draw_calibration(calibration: Calibration, problem: Problem) -> Figure:
         # From zero, with room for the marker and the words of the highest point.
         ylim=(0, 1.12 * max(loss for places in of_family.values() for _, loss in places)),
     )
+    for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        ticks(lambda kilobytes, _: f"{kilobytes:g}")
     axes.legend(frameon=False, fontsize=9)
     return figure
