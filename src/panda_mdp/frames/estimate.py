@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
-from scipy.spatial import KDTree
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
@@ -34,8 +33,8 @@ from panda_mdp.space.domain import Domain, Label
 from panda_mdp.table.mechanism import Mechanism, Release
 
 PLACE = ("reported_lat", "reported_lon")
-SAME_DEGREES = 1e-6
-"""How far a reported place may be from an output's: a tenth of a metre, of text and rounding."""
+SAME_KM = 2e-4
+"""How far a reported place may be from an output's: of text and rounding."""
 MOST_WINDOWS = 2000
 TOP = 10
 STEPS = 400
@@ -324,15 +323,12 @@ def _outputs(frame: Any, release: Release, columns: Columns | None) -> IntArray:
         raise InvalidInputError("this table reports no places; name the column of its reports")
     lat, lon = (numbers(frame[name], name) for name in columns)
     present = np.isfinite(lat) & np.isfinite(lon)
-    tree = KDTree(np.stack([told[name] for name in PLACE], axis=1))
-    distance, nearest = tree.query(np.stack([lat[present], lon[present]], axis=1))
-    if far := int((np.asarray(distance) > SAME_DEGREES).sum()):
+    drawn = Domain.from_points(*(told[name] for name in PLACE)).snap(lat, lon, SAME_KM).record
+    if far := int((present & (drawn < 0)).sum()):
         raise InvalidInputError(
             f"{far:,} of {present.sum():,} rows are at places that this "
             "table does not report; are they reports, and of this table?"
         )
-    drawn = np.full(len(lat), -1, dtype=np.int64)
-    drawn[present] = nearest
     return drawn
 
 

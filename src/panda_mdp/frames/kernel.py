@@ -50,27 +50,15 @@ class Thresholds(NamedTuple):
 @njit(cache=True, nogil=True)
 def choose_output(record, rows, bits):
     """The column that 62 bits select: the first whose cumulative weight exceeds them."""
-    begin, end = rows.starts[record], rows.starts[record + 1]
-    low, high = begin, end
-    while low < high:
-        middle = (low + high) // 2
-        if np.uint64(rows.reached[middle]) <= bits:
-            low = middle + 1
-        else:
-            high = middle
+    bits, begin, end = np.int64(bits), rows.starts[record], rows.starts[record + 1]
+    at = begin + np.searchsorted(rows.reached[begin:end], bits, side="right")
     # Between the stored entry before and this one everything is at the floor.
     left, above = 0, np.int64(0)
-    if low > begin:
-        left = rows.columns[low - 1] + 1
-        above = rows.reached[low - 1] - rows.floor[left - 1]
-    right = np.int64(rows.columns[low]) if low < end else len(rows.floor)
-    while left < right:
-        middle = (left + right) // 2
-        if np.uint64(rows.floor[middle] + above) <= bits:
-            left = middle + 1
-        else:
-            right = middle
-    return left
+    if at > begin:
+        left = rows.columns[at - 1] + 1
+        above = rows.reached[at - 1] - rows.floor[left - 1]
+    right = rows.columns[at] if at < end else len(rows.floor)
+    return left + np.searchsorted(rows.floor[left:right], bits - above, side="right")
 
 
 @njit(cache=True, nogil=True)

@@ -292,7 +292,7 @@ def _cut_above(share: FloatArray, deviation: FloatArray) -> FloatArray:
     radius = np.interp(distance, *_radii())
     cut = np.where(low, radius, _far_cut(distance, radius))
     # An infinite cut stays infinite where nothing deviates.
-    return np.where(np.isinf(cut), np.inf, np.where(np.isinf(cut), 0.0, cut) * deviation)
+    return np.multiply(cut, deviation, out=np.full_like(cut, np.inf), where=np.isfinite(cut))
 
 
 def limits(

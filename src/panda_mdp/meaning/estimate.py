@@ -168,29 +168,25 @@ def _likeliest(release: Release) -> IntArray:
 
 
 def cells(places: FloatArray | None, size: int, count: int) -> IntArray:
-    """The number of each place's cell: halved along the longer side until there are `count`.
+    """The number of each place's cell: the largest halved along its longer side, until there are
+    `count`.
 
     Without places, stretches of what follows each other.
 
     >>> cells(np.array([[0.0, 0.0], [9.0, 0.0], [1.0, 0.0], [8.0, 1.0]]), 4, 2).tolist()
     [0, 1, 0, 1]
     """
-    labels = np.zeros(size, dtype=np.int64)
-
-    def split(members: IntArray, count: int, first: int) -> None:
-        if count <= 1 or len(members) <= 1:
-            labels[members] = first
-            return
+    parts = [np.arange(size)]
+    while len(parts) < min(count, size):
+        members = parts.pop(int(np.argmax([*map(len, parts)])))
         if places is not None:
             axis = int(np.ptp(places[members], axis=0).argmax())
             members = members[np.argsort(places[members, axis], kind="stable")]
-        left = count // 2
-        cut = round(len(members) * left / count)
-        split(members[:cut], left, first)
-        split(members[cut:], count - left, first + left)
-
-    split(np.arange(size), min(count, size), 0)
-    return np.asarray(np.unique(labels, return_inverse=True)[1].reshape(-1))
+        parts += np.array_split(members, 2)
+    labels = np.zeros(size, dtype=np.int64)
+    for label, members in enumerate(sorted(parts, key=lambda members: int(members[0]))):
+        labels[members] = label
+    return labels
 
 
 def zone_matrix(zones: Zones | None, domain: Domain) -> tuple[tuple[Label, ...], FloatArray]:
