@@ -70,16 +70,19 @@ def iterative_update(matrix: np.ndarray, counts: np.ndarray, steps: int = 300) -
 
 
 def cases(surveys: int = 4, reports: int = 10_000, replicates: int = 40) -> None:
-    """400 records, of which all or every tenth may be reported: then many distributions explain
-    the same reports. Before: the update, and quantiles of a bootstrap through it."""
+    """400 records, of which all or a tenth may be reported: then many distributions explain the
+    same reports. Before: the update, and quantiles of a bootstrap through it."""
     xy, domain = grid(20, 0.3)
     names, zones = zone_matrix(None, domain)
-    for outputs in (np.arange(400), np.arange(5, 400, 10)):
-        table = pm.exponential(pm.Problem(domain, outputs, domain.distances(None, outputs), 9.0))
+    few = np.sort(np.random.default_rng(0).choice(400, 40, replace=False))
+    for outputs, epsilon in ((np.arange(400), 21.0), (np.arange(400), 9.0), (few, 9.0)):
+        apart = domain.distances(None, outputs)
+        table = pm.exponential(pm.Problem(domain, outputs, apart, epsilon))
         matrix, rng = np.array(table.matrix), np.random.default_rng(0)
         kept = np.median(matrix[outputs, np.arange(len(outputs))])
         print(
-            f"\n400 records, {len(outputs)} outputs, {len(names)} zones, {reports:,} reports, "
+            f"\n400 records, {len(outputs)} outputs, {len(names)} zones, epsilon {epsilon:g}, "
+            f"{reports:,} reports, "
             f"{surveys} surveys a line; an output's place reports it {kept:.1%} of the time"
         )
         print("total variation to the truth over zones; zones with people whose limits held")
@@ -94,18 +97,18 @@ def cases(surveys: int = 4, reports: int = 10_000, replicates: int = 40) -> None
                     shares = np.eye(400)[rng.choice(outputs)]
                 counts = rng.multinomial(reports, shares @ matrix).astype(float)
                 found = estimate_counts(counts, table)
-                few, many = (iterative_update(matrix, counts[None], n)[0] for n in (300, 30_000))
+                early, late = (iterative_update(matrix, counts[None], n)[0] for n in (300, 30_000))
                 again = rng.multinomial(reports, counts / reports, replicates).astype(float)
                 ends = np.quantile(iterative_update(matrix, again) @ zones, (0.025, 0.975), axis=0)
                 true = shares @ zones
-                by_zone = (found.raw[0], few @ zones, many @ zones, found.share[0])
+                by_zone = (found.raw[0], early @ zones, late @ zones, found.share[0])
                 limits = (ends, (found.low[0] - 1e-9, found.high[0] + 1e-9))
                 held = [((low <= true) & (true <= high))[true > 1e-6] for low, high in limits]
                 most = int(shares.argmax())
                 told.append(
                     [np.abs(part - true).sum() / 2 for part in by_zone]
                     + [part.mean() for part in held]
-                    + [few[most], found.records[0, most]]
+                    + [early[most], found.records[0, most]]
                 )
             *off, held_before, held_after, there_before, there = np.mean(told, axis=0)
             print(

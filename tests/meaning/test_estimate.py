@@ -236,7 +236,7 @@ def test_cells_are_of_one_size_and_without_places_in_order() -> None:
         ([1.0, 2.0], None, "shape"),
         (np.full(36, -1.0), None, "from 0 on"),
         (np.ones(36), [0, 1], "2 entries for 36 records"),
-        (np.ones(36), {"far": [36]}, "record numbers from 0 to 35"),
+        (np.ones(36), {"far": [36]}, "zone 'far'\\[0\\] is 36; indices lie in 0..35"),
         (np.ones(36), {}, "no record lies in a zone"),
     ],
 )

@@ -133,7 +133,7 @@ def test_an_anchor_is_its_posterior(table):
     assert repr(zone) == "Zone(<hidden>)"
     sharp = locate_anchor(table, [0] * 60, away=away)
     assert sharp.belief.max() > zone.belief.max()
-    with pytest.raises(MethodError, match="must be outputs"):
+    with pytest.raises(MethodError, match="no outputs of this table"):
         locate_anchor(table, [1])
 
 

@@ -19,6 +19,7 @@ from panda_mdp.frames.columns import narwhals_of, need_columns, numbers
 from panda_mdp.frames.drawing import reported_columns
 from panda_mdp.frames.files import read_columns
 from panda_mdp.frames.perturb import Perturber
+from panda_mdp.meaning.attack import columns_of
 from panda_mdp.meaning.estimate import (
     Estimate,
     Flows,
@@ -336,20 +337,12 @@ def _columns_of(release: Release, reported: npt.NDArray[Any]) -> IntArray:
     """Columns of outputs that are given as `sample` reports them, or by the records' labels."""
     outputs = release.problem.reports
     known = reported_columns(release.problem.domain, outputs).get("reported", outputs.codes)
-    place = {name: y for y, name in enumerate(np.asarray(known, dtype=object).tolist())}
     told = (
         np.isfinite(reported)
         if reported.dtype.kind in "iuf"
         # Neither missing nor NaN nor empty.
         else np.array([v is not None and v == v and v != "" for v in reported], np.bool_)  # noqa: PLR0124
     )
-    values, which = np.unique(reported[told], return_inverse=True)
-    try:
-        columns = np.array([place[value] for value in values.tolist()], dtype=np.int64)
-    except KeyError:
-        raise InvalidInputError(
-            "some reports are no outputs of this table; are they reports, and of this table?"
-        ) from None
     drawn = np.full(len(reported), -1, dtype=np.int64)
-    drawn[told] = columns[which.reshape(-1)]
+    drawn[told] = columns_of(np.asarray(known, dtype=object).tolist(), reported[told])
     return drawn

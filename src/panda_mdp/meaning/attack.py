@@ -13,8 +13,9 @@ of being located, minus a distance the inference error. Entropies and leakages a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy
@@ -255,21 +256,17 @@ def checked_prior(problem: Problem, prior: Prior | ArrayLike | None) -> tuple[Fl
     return replace(problem, prior=np.asarray(prior), prior_source="given").prior, "given"
 
 
-def columns_of(problem: Problem, reports: ArrayLike) -> IntArray:
-    """The columns of some reports, given as `problem.outputs` names them; at least one."""
-    named = np.asarray(reports)
-    if named.ndim != 1 or len(named) == 0 or named.dtype.kind not in "iu":
+def columns_of(known: Iterable[Any], reports: ArrayLike) -> IntArray:
+    """The columns of some reports, by what those of each output are known as."""
+    place = {name: y for y, name in enumerate(known)}
+    given = np.asarray(reports)
+    named, which = np.unique(given, return_inverse=True)
+    columns = np.array([place.get(name, -1) for name in named.tolist()], np.int64)
+    if given.ndim != 1 or given.dtype.kind == "b" or (columns < 0).any():
         raise MethodError(
-            f"reports have shape {named.shape} and type {named.dtype}; give a list of outputs of "
-            "the table as whole numbers, at least one"
+            "some reports are no outputs of this table; give a list of what it reports"
         )
-    column = {int(output): y for y, output in enumerate(problem.outputs)}
-    columns = np.array([column.get(int(report), -1) for report in named])
-    if columns.min() < 0:
-        raise MethodError(
-            f"reports[{columns.argmin()}] is no output of the table; reports must be outputs"
-        )
-    return columns
+    return columns[which.reshape(-1)]
 
 
 def _radii(domain: Domain, radii: Sequence[float] | None) -> tuple[float, ...]:

@@ -26,7 +26,7 @@ from panda_mdp.meaning.deconvolution import (
     fit_shares,
     limits,
 )
-from panda_mdp.space.domain import Domain, Label
+from panda_mdp.space.domain import Domain, Label, check_indices
 from panda_mdp.table.mechanism import Release
 
 MOST_ZONES = 32
@@ -125,14 +125,8 @@ class Channel(NamedTuple):
         if count > wanted:
             plane = problem.domain.plane
             zone = np.where(zones.any(axis=1), zones.argmax(axis=1), zones.shape[1])[home]
-            next_group = 0
-            for present in np.unique(zone).tolist():
-                mine = np.flatnonzero(zone == present)
-                places = None if plane is None else plane[home[mine]]
-                groups[mine] = next_group + cells(
-                    places, len(mine), -(-wanted * len(mine) // count)
-                )
-                next_group = 1 + int(groups[mine].max())
+            cell = cells(None if plane is None else plane[home], count, wanted)
+            groups = np.unique(zone * count + cell, return_inverse=True)[1].reshape(-1)
         rows = np.empty((problem.size, int(groups.max()) + 1))
         order = np.argsort(groups, kind="stable")
         starts = np.searchsorted(groups[order], np.arange(rows.shape[1]))
@@ -213,17 +207,11 @@ def zone_matrix(zones: Zones | None, domain: Domain) -> tuple[tuple[Label, ...],
             if name is not None:
                 named.setdefault(name, []).append(record)
         zones = named
-    if not zones:
-        raise InvalidInputError("no record lies in a zone; are zones and table of one area?")
     matrix = np.zeros((size, len(zones)))
     for g, (name, records) in enumerate(zones.items()):
-        chosen = np.asarray(records)
-        whole = chosen.dtype.kind in "iu" and chosen.ndim == 1 and len(chosen)
-        if not whole or chosen.min() < 0 or chosen.max() >= size:
-            raise InvalidInputError(
-                f"zone {name!r} holds no record numbers from 0 to {size - 1}; name at least one"
-            )
-        matrix[chosen, g] = 1.0
+        matrix[check_indices(records, size, f"zone {name!r}", InvalidInputError), g] = 1.0
+    if not (zones and matrix.any(axis=0).all()):
+        raise InvalidInputError("no record lies in a zone; are zones and table of one area?")
     return tuple(zones), matrix
 
 

@@ -170,7 +170,7 @@ class Movement:
 
 def likelihoods(table: Table, reports: ArrayLike) -> FloatArray:
     """z(report | record) for every report, (T, K), of reports as output indices into the domain."""
-    return np.asarray(table.matrix.T[columns_of(table.problem, reports)])
+    return np.asarray(table.matrix.T[columns_of(table.problem.outputs.tolist(), reports)])
 
 
 def track(
@@ -386,15 +386,17 @@ def locate_anchor(
     The zone is the disc round the record of least expected distance that holds `share` of belief;
     `panda_mdp.space.guesses.best_guesses` has the best guess of the place from `belief`.
     """
-    if not (0 <= away < 1 and 0 < share <= 1):
+    if not (0 <= away < 1 and 0 < share <= 1 and np.size(reports)):
         raise MethodError(
-            f"away is {away!r} and share {share!r}; give away in [0, 1) and share in (0, 1]"
+            f"away is {away!r} and share {share!r}; give away in [0, 1), share in (0, 1] and at "
+            "least one report"
         )
     problem = table.problem
     matrix = table.matrix
     weights, _ = checked_prior(problem, prior)
     elsewhere = away * (weights @ matrix)
-    counts = np.bincount(columns_of(problem, reports), minlength=problem.outputs_count)
+    columns = columns_of(problem.outputs.tolist(), reports)
+    counts = np.bincount(columns, minlength=problem.outputs_count)
     logs = _log_likelihoods(counts, (1 - away) * matrix + elsewhere)
     if keyed:
         # Row y: the anchor's draw is y.
