@@ -144,7 +144,7 @@ def test_the_command_writes_numbers_pictures_and_a_page(
     assert {row["zone"] for row in rows} == {"west", "east"}
     assert len(json.loads(made["json"].read_text())) == 2
     page = made["html"].read_text()
-    assert page.count("data:image/png") == 2 and "west" in page
+    assert page.count("data:image/png") == 3 and "west" in page
     assert made["png"].stat().st_size > 5000
     pairs = ["--start", "reported", "--end", "reported", "--html", str(made["html"])]
     result = CliRunner().invoke(app, [*map(str, given[:5]), *pairs])

@@ -66,9 +66,13 @@ AUDITED = {
     "holds": "{verdict}",
     "audited epsilon": "{audited_epsilon:.9g} {per}",
     "claimed epsilon": "{epsilon:.9g} {per}",
-    "worst pair": "records {worst[records][0]} and {worst[records][1]}, {distance:.6g} {unit}",
+    "delta": "{delta:g}",
+    "violation": "at most {violation:.6g}",
+    "Phase I": "{selection_epsilon:.6g} {per}",
+    "worst pair": "records {worst[records][0]} and {worst[records][1]}",
+    "their distance": "{distance:.6g} {unit}",
     "worst output": "{worst[output]}",
-    "pairs covered": "{pairs:,}, all outputs",
+    "pairs covered": "{pairs:,}, all outputs, and both phases where there are two",
 }
 STATED = {
     "claims": "{guarantee}",
@@ -176,28 +180,34 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
     Options:
         epsilon NUMBER: Audit against this epsilon, not the file's own.
     """
-    from panda_mdp.cli.panda import show_audit
     from panda_mdp.cli.printing import show
+    from panda_mdp.panda.file import decode_panda
     from panda_mdp.privacy.audit import audit as audit_table
     from panda_mdp.table.decode import at_path, examine, inspect
 
-    if inspect(file).phased:
-        own_budget = "a file of PAnDA is audited against its own epsilon and delta"
-        require(epsilon is None, own_budget, "--epsilon")
-        show_audit(file, json)
-        return
+    phased = inspect(file).phased
+    own_budget = "a file of PAnDA is audited against its own epsilon and delta"
+    require(not phased or epsilon is None, own_budget, "--epsilon")
     with working("auditing all pairs"):
-        table = at_path(file, examine)
-        verdict = table.audit if epsilon is None else audit_table(table, epsilon)
-    *records, output = verdict.worst
-    numbers = {
-        **{name: getattr(verdict, name) for name in ("holds", "unit", "distance", "pairs")},
-        "audited_epsilon": verdict.epsilon,
-        "epsilon": verdict.claimed,
-        "worst": {"records": records, "output": output},
-    }
-    show(f"Audit of {file}", AUDITED, json, numbers)
-    raise typer.Exit(not verdict.holds)
+        if phased:
+            both = at_path(file, decode_panda)
+            facts = {
+                name: getattr(both, name) for name in ("epsilon", "delta", "selection_epsilon")
+            }
+            size, unit = both.problem.size, both.problem.domain.unit
+            facts |= {"holds": True, "unit": unit, "violation": both.account.violation}
+            facts |= {"worst": {"records": both.account.pair}, "pairs": size * (size - 1) // 2}
+        else:
+            table = at_path(file, examine)
+            verdict = table.audit if epsilon is None else audit_table(table, epsilon)
+            *records, output = verdict.worst
+            facts = {
+                name: getattr(verdict, name) for name in ("holds", "unit", "distance", "pairs")
+            }
+            facts |= {"audited_epsilon": verdict.epsilon, "epsilon": verdict.claimed}
+            facts |= {"worst": {"records": records, "output": output}}
+    show(f"Audit of {file}", AUDITED, json, facts)
+    raise typer.Exit(not facts["holds"])
 
 
 @app.command()

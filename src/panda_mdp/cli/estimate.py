@@ -200,7 +200,9 @@ def _show(title: str, rows: list[Any], notes: tuple[str, ...]) -> None:
 
     shown = Table(title=title, title_justify="left")
     for name in rows[0]:
-        shown.add_column(name.replace("_", " "), justify="left" if name == "zone" else "right")
+        shown.add_column(
+            name.replace("_", " "), justify="left" if name == "zone" else "right", overflow="fold"
+        )
     for row in sorted(rows, key=lambda row: -row["share"])[:LISTED]:
         shown.add_row(*(_words(value) for value in row.values()))
     console = output_console()
@@ -237,7 +239,7 @@ def _draw(
     if isinstance(found, Estimate):
         parts += [draw_shares(found, w, compared[0]) for w in range(len(found.windows))]
         if domain.geographic:
-            parts.append(draw_density(found, domain, zones))
+            parts += [draw_density(found, domain, zones, of=what) for what in ("share", "width")]
     else:
         parts += [draw_flows(found), draw_lengths(found, domain, zones, compared[0])]
     write_page(page, "What the reports tell", [*parts, html_table(rows)])

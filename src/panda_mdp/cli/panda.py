@@ -238,14 +238,6 @@ FACTS = {
     "seconds": "{seconds:.1f}",
 }
 """How the figures of a run are printed."""
-AUDITED = {
-    "holds": "{verdict}",
-    "guarantee": "epsilon {epsilon:g} {per}, delta {delta:g}",
-    "violation": "at most {violation:.6g}",
-    "worst pair": "records {worst[records][0]} and {worst[records][1]}",
-    "Phase I": "{selection_epsilon:.6g} {per}",
-    "pairs covered": "{pairs:,}, both phases",
-}
 
 
 def _row(trial: Trial) -> Facts:
@@ -282,24 +274,3 @@ def _pictures(
     for name, figure in names.items():
         save_figure(figure, folder / name)
     return list(names)
-
-
-def show_audit(file: Path, json: Path | None) -> None:
-    """Everything that a file of PAnDA claims, computed again over all pairs of records."""
-    from panda_mdp.panda.file import decode_panda
-    from panda_mdp.table.decode import at_path
-
-    with working("auditing both phases over all pairs"):
-        table = at_path(file, decode_panda)
-    problem = table.problem
-    facts = {
-        "holds": True,
-        "epsilon": table.epsilon,
-        "delta": table.delta,
-        "unit": problem.domain.unit,
-        "violation": table.account.violation,
-        "worst": {"records": list(table.account.pair)},
-        "selection_epsilon": table.selection_epsilon,
-        "pairs": problem.size * (problem.size - 1) // 2,
-    }
-    show(f"Audit of {file}", AUDITED, json, facts)

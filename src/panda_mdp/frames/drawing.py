@@ -214,6 +214,8 @@ class FrameSummary:
         if self.reported or not self.rows or self.over_budget:
             return
         guess = "are table and rows of one area, and the places in degrees?"
+        if self.limit is not None and self.guarantee.unit != "km":
+            guess = f"none is within {self.limit:g} {self.guarantee.unit} of a record: raise limit"
         if 2 * self.swapped > self.rows:
             guess = "latitude and longitude are exchanged: name the columns the other way round"
         raise SnapError(f"not one of {self.rows:,} rows is covered by the table; {guess}")

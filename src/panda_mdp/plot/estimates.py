@@ -6,7 +6,7 @@ import base64
 import html
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -62,18 +62,27 @@ def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None =
 
 
 def draw_density(
-    estimate: Estimate, domain: Domain, zones: Zones | None = None, window: int = 0
+    estimate: Estimate,
+    domain: Domain,
+    zones: Zones | None = None,
+    window: int = 0,
+    of: Literal["share", "width"] = "share",
 ) -> Figure:
-    """A heat map: each zone's share over its records, or filled where zones are outlines."""
+    """A heat map of each zone's share, over its records or filled where zones are outlines; or of
+    how wide its limits are."""
     _, members = zone_matrix(zones, domain)
-    title = f"Estimated share of people, {estimate.windows[window]}"
-    each = 100 * members @ (estimate.share[window] / members.sum(axis=0))
+    name, numbers = "share of people", estimate.share[window]
+    if of == "width":
+        name, numbers = "width of the limits", (estimate.high - estimate.low)[window]
+    title = f"Estimate, {name}: {estimate.windows[window]}"
     if isinstance(zones, Places) and zones.shapes is not None:
-        place = {name: k for k, name in enumerate(estimate.zones)}
-        share = [estimate.share[window, place[n]] if n in place else 0.0 for n in zones.names]
-        values = 100 * np.array(share)
-        return draw_values(Ground(zones.domain, None, zones), values, title, "share of people, %")
-    return draw_values(Ground(domain, None), each, title, "share of people per record, %")
+        known = dict(zip(estimate.zones, numbers.tolist(), strict=True))
+        values = 100 * np.array([known.get(zone, 0.0) for zone in zones.names])
+        return draw_values(Ground(zones.domain, None, zones), values, title, f"{name}, %")
+    # A share is that of all of a zone's records; what a zone's limits leave open is each one's.
+    each = numbers / members.sum(axis=0) if of == "share" else numbers
+    spread = "share of people per record, %" if of == "share" else f"{name}, %"
+    return draw_values(Ground(domain, None), 100 * members @ each, title, spread)
 
 
 def draw_flows(flows: Flows) -> Figure:
