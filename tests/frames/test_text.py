@@ -9,7 +9,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import InvalidInputError, MethodError, NotForReleaseError
-from panda_mdp.frames.text import Sanitiser, TextSummary, words_of
+from panda_mdp.frames.text import TextSummary, words_of
 
 WORDS = ["cat", "dog", "paris", "rome", "runs"]
 
@@ -109,10 +109,10 @@ def test_refusals_show_nothing_of_the_text() -> None:
     domain = pm.Domain.from_vectors([[0.0], [1.0]])
     unnamed = pm.exponential(pm.Problem(domain, [0, 1], domain.distances(), 1.0))
     with pytest.raises(MethodError, match="not words"):
-        Sanitiser(unnamed)
+        pm.sanitise("a", unnamed)
     loose = pm.NoGuarantee.from_matrix(unnamed.problem, np.eye(2))
     with pytest.raises(NotForReleaseError):
-        Sanitiser(loose)  # type: ignore[arg-type]
+        pm.sanitise("a", loose)  # type: ignore[arg-type]
 
 
 def test_vectors_to_a_table_to_a_text(tmp_path: Path) -> None:

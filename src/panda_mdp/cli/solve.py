@@ -513,14 +513,15 @@ def sanitise(table: Path, text: Path, out: Target, json: Json = None) -> None:
     """
     from panda_mdp.base.atomic import atomic_file
     from panda_mdp.errors import InvalidInputError
-    from panda_mdp.frames.text import Sanitiser, TextSummary
+    from panda_mdp.frames.text import TextSummary
+    from panda_mdp.frames.text import sanitise as sanitised
     from panda_mdp.panda.file import load
     from panda_mdp.table.mechanism import Mechanism
 
     mechanism = load(table)
     if not isinstance(mechanism, Mechanism):
         raise InvalidInputError(f"{table} is a table of PAnDA; give one that `words` made")
-    sanitiser, summary = Sanitiser(mechanism), TextSummary()
+    summary = TextSummary()
     with (
         progress_console().status("drawing") as status,
         text.open("rb") as stream,
@@ -533,7 +534,7 @@ def sanitise(table: Path, text: Path, out: Target, json: Json = None) -> None:
                 texts = []
             if not texts:
                 raise InvalidInputError(f"{text} is not text in UTF-8; convert it first")
-            target.write("".join(sanitiser.texts(texts, summary)).encode())
+            target.write("".join(sanitised(texts, mechanism, summary=summary)).encode())
             status.update(f"drawing: {summary.words:,} words")
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
     write_json(

@@ -23,7 +23,6 @@ import re
 import string
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +30,6 @@ import numpy as np
 from panda_mdp.base.text import per
 from panda_mdp.errors import InvalidInputError, MethodError, NotForReleaseError, sealed
 from panda_mdp.methods.optimal.dual import middle
-from panda_mdp.space.domain import Domain
 from panda_mdp.table.mechanism import Mechanism
 
 Texts = TypeVar("Texts")
@@ -91,69 +89,6 @@ class TextSummary:
         ]
 
 
-@dataclass(frozen=True, eq=False)
-class Sanitiser:
-    """A table of words with the rules of this module."""
-
-    mechanism: Mechanism
-    tokenizer: Tokenizer = words_of
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.mechanism, Mechanism):
-            raise NotForReleaseError(
-                f"{type(self.mechanism).__name__} has no guarantee; sanitise needs a Mechanism"
-            )
-        problem = self.mechanism.problem
-        labels = problem.domain.labels
-        if labels is None or not all(isinstance(label, str) for label in labels):
-            raise MethodError(
-                "the table's records are not words; load_embeddings(path).domain() or "
-                "domain.with_labels(words) names them"
-            )
-
-    @property
-    def domain(self) -> Domain:
-        """The words and their distances."""
-        return self.mechanism.problem.domain
-
-    @cached_property
-    def _index(self) -> dict[Any, int]:
-        return {label: k for k, label in enumerate(self.domain.labels or ())}
-
-    @cached_property
-    def unknown(self) -> int:
-        """The record whose row words take that the table does not have."""
-        marked = [self._index[mark] for mark in UNKNOWN if mark in self._index]
-        return marked[0] if marked else middle(self.mechanism.problem)
-
-    @sealed
-    def texts(self, texts: Iterable[str], summary: TextSummary | None = None) -> list[str]:
-        """Every text with its words drawn anew."""
-        pieces = [list(self.tokenizer(text)) for text in texts]
-        words = [piece for text in pieces for piece, is_word in text if is_word]
-        found = [self._record(word) for word in words]
-        records = np.array([self.unknown if k < 0 else k for k in found], dtype=np.int64)
-        drawn = self.mechanism.sample(records) if words else ()
-        labels: Any = None if self.mechanism.problem.reports.records is None else self.domain.labels
-        reported = [str(k if labels is None else labels[int(k)]) for k in drawn]
-        if summary is not None:
-            lengths = [sum(is_word for _, is_word in text) for text in pieces]
-            kept = sum(a in (b, b.lower()) for a, b in zip(reported, words, strict=True))
-            summary.epsilon, summary.unit = self.mechanism.epsilon, self.domain.unit
-            summary.texts += len(pieces)
-            summary.words += len(words)
-            summary.kept += kept
-            summary.unknown += sum(k < 0 for k in found)
-            summary.longest = max([summary.longest, *lengths])
-        put = iter(reported)
-        return [
-            "".join(next(put) if is_word else piece for piece, is_word in text) for text in pieces
-        ]
-
-    def _record(self, word: str) -> int:
-        return self._index.get(word, self._index.get(word.lower(), -1))
-
-
 def sanitise(
     texts: Texts,
     table: Mechanism,
@@ -173,19 +108,56 @@ def sanitise(
     >>> sanitise("The dog, dog!", table)
     'cat dog, dog!'
     """
-    sanitiser = Sanitiser(table, words_of if tokenizer is None else tokenizer)
+    if not isinstance(table, Mechanism):
+        raise NotForReleaseError(
+            f"{type(table).__name__} has no guarantee; sanitise needs a Mechanism"
+        )
+    labels = table.problem.domain.labels
+    if labels is None or not all(isinstance(label, str) for label in labels):
+        raise MethodError(
+            "the table's records are not words; load_embeddings(path).domain() or "
+            "domain.with_labels(words) names them"
+        )
     given: Any = texts
-    answer: Any
-    if isinstance(given, str):
-        (answer,) = sanitiser.texts([given], summary)
-        return answer
     series = hasattr(given, "to_list") and hasattr(given, "name")
-    listed = given.to_list() if series else list(given)
+    listed = [given] if isinstance(given, str) else given.to_list() if series else list(given)
     if not all(isinstance(text, str) for text in listed):
         raise InvalidInputError("sanitise takes texts; a value is none (it is not shown)")
-    answer = sanitiser.texts(listed, summary)
-    if series and hasattr(given, "index"):
-        answer = type(given)(answer, name=given.name, index=given.index)
+    made: Any = _replaced(listed, table, tokenizer or words_of, summary)
+    if isinstance(given, str):
+        (made,) = made
+    elif series and hasattr(given, "index"):
+        made = type(given)(made, name=given.name, index=given.index)
     elif series:
-        answer = type(given)(given.name, answer)
+        made = type(given)(given.name, made)
+    answer: Texts = made
     return answer
+
+
+@sealed
+def _replaced(
+    listed: list[str], table: Mechanism, tokenizer: Tokenizer, summary: TextSummary | None
+) -> list[str]:
+    """Every text with its words drawn anew."""
+    problem, labels = table.problem, table.problem.domain.labels
+    pieces = [list(tokenizer(text)) for text in listed]
+    words = [piece for text in pieces for piece, is_word in text if is_word]
+    index: dict[Any, int] = {label: k for k, label in enumerate(labels or ())}
+    records = np.array([index.get(w, index.get(w.lower(), -1)) for w in words], dtype=np.int64)
+    unknown = records < 0
+    if unknown.any():
+        marked = next((mark for mark in UNKNOWN if mark in index), None)
+        records[unknown] = middle(problem) if marked is None else index[marked]
+    drawn = table.sample(records) if words else ()
+    named = labels if problem.reports.records is not None else None
+    reported = [str(k if named is None else named[int(k)]) for k in drawn]
+    if summary is not None:
+        lengths = [sum(is_word for _, is_word in text) for text in pieces]
+        summary.epsilon, summary.unit = table.epsilon, problem.domain.unit
+        summary.texts += len(pieces)
+        summary.words += len(words)
+        summary.kept += sum(a in (b, b.lower()) for a, b in zip(reported, words, strict=True))
+        summary.unknown += int(unknown.sum())
+        summary.longest = max([summary.longest, *lengths])
+    put = iter(reported)
+    return ["".join(next(put) if is_word else piece for piece, is_word in text) for text in pieces]

@@ -57,7 +57,7 @@ def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None =
         axes.plot(100 * before[window, order], y, "|", color=INK, markersize=12, label="before")
     axes.set_yticks(y, [str(estimate.zones[k])[:28] for k in order])
     axes.set(xlabel="share of people, %", xlim=(0, None))
-    axes.legend(frameon=False, loc="best")
+    axes.legend(frameon=False, loc="lower right")
     return figure
 
 
