@@ -84,7 +84,7 @@ def test_a_password_is_never_shown() -> None:
     assert "hunter2" not in str(caught.value)
     store = Store(address)
     assert "hunter2" not in repr(store)
-    assert "hunter2" in store.address
+    assert "hunter2" in store.url.render_as_string(hide_password=False)
     store.close()
 
 

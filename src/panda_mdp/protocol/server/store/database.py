@@ -159,11 +159,6 @@ class Store:
         """The database file, where there is one."""
         return Path(self.url.database or "") if self.sqlite else None
 
-    @property
-    def address(self) -> str:
-        """What another process opens the same database with, password included."""
-        return self.url.render_as_string(hide_password=False)
-
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session that sees one state of the database."""
