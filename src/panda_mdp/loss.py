@@ -84,10 +84,10 @@ class DistanceLoss(RebuiltOnCopy):
         columns = check_indices(self.outputs, self.domain.size, "outputs", ProblemError)
         object.__setattr__(self, "outputs", frozen(columns))
         object.__setattr__(self, "power", float(self.power))
-        diameter = self.domain.diameter
-        if self.power != 1 and self.power * np.log(diameter) > LARGEST:
+        if self.power != 1 and self.power * np.log(self.domain.diameter) > LARGEST:
             raise ProblemError(
-                f"losses of up to {diameter:g} to the power {self.power:g} are not finite"
+                f"losses of up to {self.domain.diameter:g} to the power {self.power:g} are not "
+                "finite"
             )
 
     def __repr__(self) -> str:
@@ -171,6 +171,8 @@ class DistanceLoss(RebuiltOnCopy):
     def min(self, axis: Literal[1]) -> FloatArray:
         """The least loss of every record."""
         every = np.arange(self.shape[axis])
+        if len(np.unique(self.outputs)) == len(self):
+            return np.zeros(len(self))
         return seen_by_groups(self, every, np.array([0, len(every)]), -np.inf)[1]
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:

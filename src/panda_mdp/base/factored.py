@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import MethodError, PrivacyError
 
 ROW_BITS = 62
@@ -40,7 +41,8 @@ RELATIVE_ERROR = 2.0**-27
 """Of M: five roundings down of 2^-30 each, and less than as much again."""
 MOST_BITS = 400
 """Of the unit of a lattice, either way."""
-BLOCK_ENTRIES = 1 << 22
+BLOCK_ENTRIES, CACHED_ENTRIES = 1 << 22, 1 << 17
+"""Of rows that are looked at together; so many of which temporaries stay in a core's cache."""
 MOST_DENSE = 1 << 27
 """Entries, 1 GiB of them, that are ever written out as one array."""
 
@@ -207,10 +209,37 @@ class FactoredRows(Rows):
     def squares(self, records: IntArray) -> FloatArray:
         """Squared distances of some records to all, in units of the lattice, exactly."""
         points, norms = self._reals
-        return norms[records][:, None] + norms - 2 * (points[records] @ points.T)
+        squares = points[records] @ points.T
+        squares *= -2
+        squares += norms[records][:, None]
+        squares += norms
+        return squares
+
+    def halves(self, dtype: Any) -> Iterator[tuple[slice, FloatArray]]:
+        """Squared distances, in any precision, of some records at a time to these and all later
+        ones: the rest follows, as they are symmetric."""
+        points = (self.points - self.points.mean(axis=0).astype(np.int64)).astype(dtype)
+        norms, step = np.einsum("ij,ij->i", points, points), max(1, BLOCK_ENTRIES // len(points))
+        for begin in range(0, len(points), step):
+            some = slice(begin, begin + step)
+            squares = points[some] @ points[begin:].T
+            squares *= -2
+            squares += norms[some, None]
+            squares += norms[begin:]
+            np.fill_diagonal(squares, 0)
+            yield some, np.maximum(squares, 0, out=squares)
 
     def numbers(self, squares: FloatArray) -> IntArray:
         """Rows before the rest is added, (rows, m)."""
+        out = np.empty((len(squares), len(self.peaks)), dtype=np.int64)
+
+        def fill(some: slice) -> None:
+            out[some] = self._numbers(squares[some])
+
+        by_slices(fill, len(out), max(1, CACHED_ENTRIES // len(self.peaks)))
+        return out
+
+    def _numbers(self, squares: FloatArray) -> IntArray:
         ticks = np.minimum(np.ceil(np.sqrt(squares[:, self.centres])), float(self.reach))
         steps = ticks.astype(np.int64) * self.rate
         first, second, third = power_tables()
@@ -228,10 +257,11 @@ class FactoredRows(Rows):
     @cached_property
     def facts(self) -> RowFacts:
         """Of all rows, each computed once."""
-        nearest, most = (math.inf, 0, 1), 0.0
-        step = max(1, BLOCK_ENTRIES // max(self.shape))
-        for begin in range(0, len(self), step):
-            records = np.arange(begin, min(begin + step, len(self)))
+        least, ratio = np.empty(len(self)), np.empty(len(self))
+        near = np.empty(len(self), dtype=np.int64)
+
+        def judge(some: slice) -> None:
+            records = np.arange(len(self))[some]
             squares = self.squares(records)
             rows = self.numbers(squares)
             rest = (1 << ROW_BITS) - rows.sum(axis=1)
@@ -239,12 +269,13 @@ class FactoredRows(Rows):
             # Sums of whole numbers went round nowhere where the nearly exact sum is in range.
             fits = rows.sum(axis=1, dtype=float) < 1.5 * (1 << ROW_BITS)
             good = fits & (rest >= 0) & (largest > 0)
-            ratio = np.where(good, rest / np.maximum(largest, 1), np.inf)
-            most = max(most, float(ratio.max()))
+            ratio[some] = np.where(good, rest / np.maximum(largest, 1), np.inf)
             squares[np.arange(len(records)), records] = np.inf
-            i, j = divmod(int(squares.argmin()), len(self))
-            nearest = min(nearest, (float(squares[i, j]), int(records[i]), j))
-        return RowFacts(int(nearest[0]), nearest[1:], most)
+            near[some], least[some] = squares.argmin(axis=1), squares.min(axis=1)
+
+        by_slices(judge, len(self), max(1, BLOCK_ENTRIES // max(self.shape)))
+        first = int(least.argmin())
+        return RowFacts(int(least[first]), (first, int(near[first])), float(ratio.max()))
 
     def any(self, axis: int = 0) -> npt.NDArray[np.bool_]:
         """For every column, whether some row has a number other than 0 in it: each has a peak."""

@@ -187,7 +187,7 @@ def factored_rate(domain: Domain, rows: FactoredRows) -> tuple[float, tuple[int,
 
 
 def lattice_facts(
-    domain: Domain, points: IntArray, bits: int, least_square: int | None = None
+    domain: Domain, points: IntArray, bits: int, least_square: float
 ) -> tuple[float, float]:
     """Of vectors and their points, whole numbers of 2^-bits: at most the least distance of two
     records, from the least square of two points, and at least how far one lies from its point."""
@@ -195,8 +195,6 @@ def lattice_facts(
     # The difference of a float and a nearby multiple of a power of two is exact.
     off = vectors - np.ldexp(points.astype(np.float64), -bits)
     astray = float(np.sqrt(np.square(off).sum(axis=1).max())) * (1 + 1e-12)
-    if least_square is None:
-        return float(domain.neighbours(1)[1].min()) * (1 - 1e-12) - 2 * astray, astray
     return math.ldexp(math.sqrt(least_square) * (1 - 1e-15), -bits) - 2 * astray, astray
 
 

@@ -363,8 +363,12 @@ class Euclidean(Vectors):
             return super().block(rows, cols)
         # Whole numbers below 2^53, so the matrix product is exact, and far faster.
         points, norms, bits = self._whole
-        squares = norms[rows][:, None] + norms[cols] - 2 * (points[rows] @ points[cols].T)
-        return np.ldexp(np.sqrt(squares), -bits)
+        every = np.array_equal(cols, np.arange(self.size))
+        squares = points[rows] @ (points if every else points[cols]).T
+        squares *= -2
+        squares += norms[rows][:, None]
+        squares += norms[cols]
+        return np.ldexp(np.sqrt(squares, out=squares), -bits, out=squares)
 
 
 @dataclass(frozen=True, eq=False)

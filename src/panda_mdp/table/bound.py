@@ -30,10 +30,12 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, offsets, owners
+from panda_mdp.base.factored import CACHED_ENTRIES
 from panda_mdp.base.floored import BLOCK_ENTRIES
+from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.loss import blocks as loss_blocks
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, distance_power
 
 UNIT_ROUNDOFF = 2.0**-53
 LIBRARY_ERROR = 1e-15
@@ -194,23 +196,35 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
     err by (n + 8) 2^-53 of themselves, of which `allowance` times as much is taken off.
     """
     metric, centres = problem.domain.metric, star_centres(problem)
-    error = metric.relative_error + 3 * LIBRARY_ERROR
+    falls = -problem.epsilon * (1 + metric.relative_error + 3 * LIBRARY_ERROR)
     least, sums = np.empty(problem.size), np.zeros(problem.outputs_count)
-    own = np.zeros(problem.outputs_count)
+    own, step = np.zeros(problem.outputs_count), max(1, CACHED_ENTRIES // problem.outputs_count)
+    along = np.argsort(centres, kind="stable")
+    starts = np.searchsorted(centres[along], np.arange(problem.size + 1))
+    alike = centres is problem.reports.records and distance_power(problem) == 1
     for rows, losses in loss_blocks(problem.loss):
         records = np.arange(problem.size)[rows]
-        costs = problem.prior[records, None] * losses
-        x, y = np.nonzero(records[:, None] == centres)
-        own[y], costs[x, y] = costs[x, y], np.inf
-        cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
-        least[rows] = np.minimum(prices[rows], cheapest)
-        spare = costs - least[rows, None]
-        spare[x, y] = 0.0
-        far = metric.block(records, centres)
-        lent = np.exp(-problem.epsilon * far * (1 + error)) * (1 - LIBRARY_ERROR)
-        # A difference errs by a roundoff of itself; costs by one of theirs.
-        slips = 2 * UNIT_ROUNDOFF * np.where(np.isfinite(costs), costs, 0.0)
-        sums += (np.maximum(spare - slips, 0.0) * lent).sum(axis=0)
+        far = losses if alike else metric.block(records, centres)
+        parts = np.empty((len(records) // step + 1, len(own)))
+
+        def lend(part: slice, records=records, losses=losses, far=far, parts=parts) -> None:
+            some = records[part]
+            costs = problem.prior[some, None] * losses[part]
+            y = along[starts[some[0]] : starts[some[-1] + 1]]
+            x = centres[y] - some[0]
+            own[y], costs[x, y] = costs[x, y], np.inf
+            cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
+            least[some] = np.minimum(prices[some], cheapest)
+            costs[x, y] = 0.0
+            # A difference errs by a roundoff of itself; costs by one of theirs.
+            spare = costs - least[some, None] - 2 * UNIT_ROUNDOFF * costs
+            spare[x, y] = 0.0
+            lent = np.exp(far[part] * falls)
+            parts[part.start // step] = np.einsum("xy,xy->y", np.maximum(spare, 0.0), lent)
+
+        by_slices(lend, len(records), step)
+        sums += parts[: -(-len(records) // step)].sum(axis=0)
+    sums *= 1 - LIBRARY_ERROR
     shrink = 1 - allowance * (problem.size + 8.0) * UNIT_ROUNDOFF
     most = np.full(problem.size, np.inf)
     np.minimum.at(most, centres, (own + sums) * shrink - allowance * problem.size * SMALLEST)

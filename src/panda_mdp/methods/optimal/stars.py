@@ -21,7 +21,8 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.factored import BLOCK_ENTRIES, RATE_BITS, WEIGHT_BITS, FactoredRows, lattice
+from panda_mdp.base.factored import CACHED_ENTRIES, RATE_BITS, WEIGHT_BITS, FactoredRows, lattice
+from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
@@ -114,17 +115,19 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
     records, prices = np.asarray(problem.reports.records), None
     points, bits = lattice(problem.domain.metric.embedding)
     every = np.arange(len(points))
+    bare = FactoredRows(points, bits, 1, every, np.ones_like(every))
+    least = least_square(bare)
     for nats in NATS if problem.size <= MOST_DENSE else NATS[1:]:
-        rate = lattice_rate(problem, points, bits, nats)
+        rate = lattice_rate(problem, points, bits, nats, least)
         if rate < 1:
             break
-        bare = FactoredRows(points, bits, rate, every, np.ones_like(every))
+        bare = replace(bare, rate=rate)
         shares, prices, most = filled(problem, bare, device)
         if shares.min() < -LEAST_SHARE:
             break
         raised = np.maximum(shares, LEAST_SHARE)
         if (raised > shares).any():
-            most = falls_times(bare, raised[:, None], np.float64).max()
+            most = float(falls_times(bare, raised[:, None], np.float64).max())
         # Rounding of integers is down, so that no row exceeds the whole.
         weights = np.floor(raised * ((1 - 1e-12) / most * (1 << WEIGHT_BITS))).astype(np.int64)
         with contextlib.suppress(PrivacyError):
@@ -146,11 +149,14 @@ def filled(
 
         return solve_falls(rows, problem.prior, problem.loss.power)
     size, order = len(rows), np.argsort(np.asarray(problem.reports.records))
-    worth = np.zeros(size)
-    for part, losses in loss_blocks(problem.loss):
-        some = np.arange(size)[part]
-        costs = problem.prior[some, None] * losses[:, order]
-        worth += np.einsum("xy,xy->y", costs, falls(rows, rows.squares(some)))
+    if isinstance(problem.loss, DistanceLoss):
+        worth = falls_times(rows, problem.prior[:, None], np.float64, problem.loss.power)[:, 0]
+    else:
+        worth = np.zeros(size)
+        for part, losses in loss_blocks(problem.loss):
+            some = np.arange(size)[part]
+            costs = problem.prior[some, None] * losses[:, order]
+            worth += np.einsum("xy,xy->y", costs, falls(rows, rows.squares(some)))
     right = np.concatenate([np.ones(size), worth / worth.max()])
 
     def times(both: FloatArray, dtype: Any = np.float64) -> FloatArray:
@@ -165,29 +171,44 @@ def filled(
     return shares, prices * worth.max(), 1 + 2 * float(np.abs(error[:size]).max())
 
 
-def falls(rows: FactoredRows, squares: FloatArray) -> FloatArray:
-    """What is left of a peak at squared distances, in units of the lattice."""
-    ticks = np.minimum(np.ceil(np.sqrt(squares)), squares.dtype.type(rows.reach))
-    return np.exp(ticks * squares.dtype.type(-math.log(2) * 2.0**-RATE_BITS * rows.rate))
+def falls(rows: FactoredRows, squares: FloatArray, power: float = 0.0) -> FloatArray:
+    """What is left of a peak at squared distances, in units of the lattice; times distances, in the
+    metric's unit, to a power."""
+    real, lengths = squares.dtype.type, np.sqrt(squares)
+    ticks = np.minimum(np.ceil(lengths), real(rows.reach))
+    left = np.exp(ticks * real(-math.log(2) * 2.0**-RATE_BITS * rows.rate))
+    return left * np.ldexp(lengths, -rows.unit_bits) ** power if power else left
 
 
-def falls_times(rows: FactoredRows, vectors: FloatArray, dtype: Any) -> FloatArray:
-    """The matrix of falls times some vectors, (K, n), in blocks."""
-    points = rows.points.astype(dtype)
-    norms, out = np.einsum("ij,ij->i", points, points), np.empty_like(vectors)
-    step = max(1, BLOCK_ENTRIES // len(points))
-    for begin in range(0, len(points), step):
-        some = np.arange(begin, min(begin + step, len(points)))
-        squares = points[some] @ (-2 * points.T) + norms[some][:, None] + norms
-        squares[some - begin, some] = 0
-        out[some] = falls(rows, np.maximum(squares, 0)) @ vectors.astype(dtype)
+def falls_times(
+    rows: FactoredRows, vectors: FloatArray, dtype: Any, power: float = 0.0
+) -> FloatArray:
+    """The matrix of `falls`, which is symmetric, times some vectors, (K, n)."""
+    given, out = vectors.astype(dtype), np.zeros_like(vectors)
+    for some, block in rows.halves(dtype):
+
+        def fill(part: slice, block: FloatArray = block) -> None:
+            block[part] = falls(rows, block[part], power)
+
+        by_slices(fill, len(block), max(1, CACHED_ENTRIES // block.shape[1]))
+        out[some] += block @ given[some.start :]
+        out[some.stop :] += block[:, len(block) :].T @ given[some]
     return out
 
 
-def lattice_rate(problem: Problem, points: IntArray, bits: int, nats: float) -> int:
+def least_square(rows: FactoredRows) -> float:
+    """About the least squared distance of two records, in units of the lattice."""
+    least = math.inf
+    for _, squares in rows.halves(np.float32):
+        np.fill_diagonal(squares, np.inf)
+        least = min(least, float(squares.min()))
+    return least
+
+
+def lattice_rate(problem: Problem, points: IntArray, bits: int, nats: float, least: float) -> int:
     """The largest rate, in 2^-40 halvings per unit of the lattice, that leaves `nats` of what the
-    nearest two records may differ by."""
-    unit, (nearest, astray) = 2.0**-bits, lattice_facts(problem.domain, points, bits)
+    nearest two records, of squared distance `least`, may differ by."""
+    unit, (nearest, astray) = 2.0**-bits, lattice_facts(problem.domain, points, bits, least)
     room = (problem.epsilon * nearest - nats) / (nearest + 2 * astray + unit)
     return int(room * unit / math.log(2) * (1 << RATE_BITS))
 
