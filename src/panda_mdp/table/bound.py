@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import scipy
@@ -202,28 +202,30 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
     along = np.argsort(centres, kind="stable")
     starts = np.searchsorted(centres[along], np.arange(problem.size + 1))
     alike = centres is problem.reports.records and distance_power(problem) == 1
+
+    def lend(
+        rows: slice, losses: FloatArray, far: FloatArray, lent: FloatArray, part: slice
+    ) -> None:
+        """What some of these rows lend every output, for the spare of their own costs."""
+        records = np.arange(problem.size)[rows][part]
+        costs = problem.prior[records, None] * losses[part]
+        y = along[starts[records[0]] : starts[records[-1] + 1]]
+        x = centres[y] - records[0]
+        own[y], costs[x, y] = costs[x, y], np.inf
+        cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
+        least[records] = np.minimum(prices[records], cheapest)
+        costs[x, y] = 0.0
+        # A difference errs by a roundoff of itself; costs by one of theirs.
+        spare = costs - least[records, None] - 2 * UNIT_ROUNDOFF * costs
+        spare[x, y] = 0.0
+        falling = np.exp(far[part] * falls)
+        lent[part.start // step] = np.einsum("xy,xy->y", np.maximum(spare, 0.0), falling)
+
     for rows, losses in loss_blocks(problem.loss):
-        records = np.arange(problem.size)[rows]
-        far = losses if alike else metric.block(records, centres)
-        parts = np.empty((len(records) // step + 1, len(own)))
-
-        def lend(part: slice, records=records, losses=losses, far=far, parts=parts) -> None:
-            some = records[part]
-            costs = problem.prior[some, None] * losses[part]
-            y = along[starts[some[0]] : starts[some[-1] + 1]]
-            x = centres[y] - some[0]
-            own[y], costs[x, y] = costs[x, y], np.inf
-            cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
-            least[some] = np.minimum(prices[some], cheapest)
-            costs[x, y] = 0.0
-            # A difference errs by a roundoff of itself; costs by one of theirs.
-            spare = costs - least[some, None] - 2 * UNIT_ROUNDOFF * costs
-            spare[x, y] = 0.0
-            lent = np.exp(far[part] * falls)
-            parts[part.start // step] = np.einsum("xy,xy->y", np.maximum(spare, 0.0), lent)
-
-        by_slices(lend, len(records), step)
-        sums += parts[: -(-len(records) // step)].sum(axis=0)
+        far = losses if alike else metric.block(np.arange(problem.size)[rows], centres)
+        lent = np.empty((-(-len(losses) // step), len(own)))
+        by_slices(partial(lend, rows, losses, far, lent), len(losses), step)
+        sums += lent.sum(axis=0)
     sums *= 1 - LIBRARY_ERROR
     shrink = 1 - allowance * (problem.size + 8.0) * UNIT_ROUNDOFF
     most = np.full(problem.size, np.inf)
