@@ -43,7 +43,7 @@ def test_prices_that_are_too_high_prove_what_is_true_or_nothing(wild: float) -> 
     columns = columns_of(problem, ColumnTuning(steps=2))
     for _ in range(10):
         columns.asked = rng.uniform(-0.1, wild, problem.size) / problem.size
-        columns.weights = np.exp(rng.normal(size=columns.weights.shape))
+        columns.heights = np.exp(rng.normal(size=columns.heights.shape))
         assert columns.proof().value <= optimum * (1 + 1e-7)
 
 
@@ -87,3 +87,34 @@ def test_records_that_nobody_has_and_groups_that_are_far_apart(apart: float) -> 
     assert proved <= loss <= 1.1 * proved
     if apart == 0:
         assert proved <= exact_optimum(problem) * (1 + 1e-7) <= loss * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("seed", "epsilon", "kind"), CASES)
+def test_rows_that_are_filled_up_are_private(seed: int, epsilon: float, kind: str) -> None:
+    """Of many records nothing is closed: what rows are short of goes to one output."""
+    problem, rng = random_problem(seed, epsilon, kind), np.random.default_rng(seed)
+    stars = Stars(problem, most_closed=1)
+    growth = np.exp(epsilon * problem.domain.distances())[:, :, None]
+    # Whatever rows sum to.
+    for size in (1e-3, 1.0, 30.0):
+        filled = stars.filled(stars.decay * rng.uniform(0, size, problem.size))
+        assert filled.min() > 0 and np.ptp(filled.sum(axis=1)) < 1e-9 * filled.sum()
+        assert (filled[:, None] <= growth * filled[None] * (1 + 1e-9)).all()
+        # One output has no more than it must have.
+        less = filled[:, stars.columns == problem.best_single_output] - 1e-6 * filled[0].sum()
+        assert less.min() < 0 or (less[:, None] > growth * less[None]).any()
+    assert stars.near(stars.decay).audit.holds
+
+
+def test_many_words_whose_peaks_do_not_fill_have_a_better_table_than_closed_forms() -> None:
+    domain = pm.Domain.from_vectors(np.random.default_rng(7).normal(size=(150, 30)))
+    problem = pm.Problem(domain, np.arange(150), domain.distances(), 0.6)
+    stars = Stars(problem, most_closed=100)
+    assert stars.shares.min() < 0
+    start = star_prices(problem, stars.prices)
+    columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
+    for _ in range(4):
+        columns.advance()
+    table = stars.near(columns.table())
+    others = pm.exponential(problem), pm.exponential(problem, tight=True)
+    assert table.loss < 0.95 * min(problem.mean_loss.min(), *(other.loss for other in others))

@@ -10,9 +10,10 @@ the prices are proved; lowered to what is received they always are. Weights
     w_s <- w_s due_s / received_s,      shares of x in proportion to w_s E_xs^q,
 
 find both: shares where there are any, and where there are none u = w^(1/q) makes a column that
-costs less than is paid for it. Where more than is due can be received prices rise. New ones lie on
-the way to the centre of what the known columns allow (a logarithmic barrier), whose multipliers are
-weights of the columns: a table.
+costs less than is paid for it: nearly the one that costs least where q is large, and flows end
+sooner where it is small, so q rises. Where more than is due can be received prices rise. New ones
+lie on the way to the centre of what the known columns allow (a logarithmic barrier), whose
+multipliers are weights of the columns: a table.
 """
 
 from __future__ import annotations
@@ -33,20 +34,23 @@ from panda_mdp.table.bound import Multipliers, Proved
 class ColumnTuning:
     """How columns are chosen."""
 
-    sharpness: int = 8
-    """q."""
+    sharpness: tuple[int, ...] = (8, 16)
+    """q, one after the other."""
     steps: int = 20
-    """Most steps of the weights of an output."""
+    """Most steps of the weights of an output at each."""
+    relaxed: float = 1.4
+    """Power by which a step goes farther than to what is due."""
     sweeps: int = 8
     """Most rounds of raising prices for each of columns."""
     rise: float = 0.3
     """Of what a price alone could rise by."""
-    barrier: float = 0.1
-    """Of the gap between table and bound: what the barrier may cost."""
+    barrier: float = 0.3
+    """Of the gap between table and bound: what the barrier may cost. Nearer to the edge prices are
+    those of the few columns that are known."""
     back: float = 0.9
     """Columns are called for at prices that lie so far on the way to those that are proved."""
-    kept: int = 2
-    """Columns for each record that are kept."""
+    kept: int = 5
+    """Columns for each record that are kept: where they are few the same come and go."""
     newton: int = 12
     """Most steps to a centre."""
 
@@ -88,8 +92,8 @@ class Columns:
         self.least = -self.most / 4
         self.proved = self.asked = self.raised = start / self.unit
         """Prices that are proved, those whose flows prove them, and those to be tried next."""
-        self.weights = np.ones((size, size))
-        """w of every output, by which flows begin."""
+        self.heights = np.ones((size, size))
+        """u of every output, by which flows begin."""
         self.value = 1.0
         """About the loss of a table of the known columns."""
         self.prices = self.proved
@@ -160,38 +164,41 @@ class Columns:
                 self.raised = (self.raised + self.proved) / 2
 
     def _called(self, y: int, prices: FloatArray) -> FloatArray:
-        """A column of output y by the weights of its flow; 0 where nobody is paid."""
-        paid, weights, _ = self._flow(y, prices)
-        height = weights ** (1 / self.tuning.sharpness)
-        return np.asarray((self.decay[paid] * height[:, None]).max(axis=0, initial=0.0))
+        """A column of output y by the heights of its flow; 0 where nobody is paid."""
+        paid, *_ = self._flow(y, prices)
+        heights = self.heights[y, paid]
+        return np.asarray((self.decay[paid] * heights[:, None]).max(axis=0, initial=0.0))
 
-    def _flow(self, y: int, prices: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Who is paid for an output, the weights of who bears it, and what each receives of its
-        due."""
+    def _flow(self, y: int, prices: FloatArray) -> tuple[IntArray, int, FloatArray, FloatArray]:
+        """Who is paid for an output, q and the weights of who bears it, and what each receives of
+        its due."""
         check_time()
-        spare = self.cost[:, y] - prices
+        tuning, spare = self.tuning, self.cost[:, y] - prices
         paid, given = np.flatnonzero(spare < 0), np.maximum(spare, 0)
-        near, weights = self.decay[:, paid], self.weights[y, paid]
-        sharp = near**self.tuning.sharpness
-        lent = sharp * near / -spare[paid]
-        best, received = weights, np.zeros(len(paid))
-        for _ in range(self.tuning.steps if len(paid) else 0):
-            got = weights * (lent.T @ (given / np.maximum(sharp @ weights, TINY)))
-            if got.min() > received.min():
-                best, received = weights, got
+        near, best, received = self.decay[:, paid], self.heights[y, paid], np.zeros(len(paid))
+        sharpest = 1
+        for q in tuning.sharpness if len(paid) else ():
+            sharp, weights = near**q, self.heights[y, paid] ** q
+            lent = sharp * near / -spare[paid]
+            for _ in range(tuning.steps):
+                got = weights * (lent.T @ (given / np.maximum(sharp @ weights, TINY)))
+                if got.min() > received.min():
+                    best, received, sharpest = weights, got, q
+                if received.min() > 1:
+                    break
+                weights = weights / np.clip(got**tuning.relaxed, 0.02, 50)
+                weights = np.maximum(weights / weights.max(), FAINTEST)
+            self.heights[y, paid] = weights ** (1 / q)
             if received.min() > 1:
                 break
-            weights = weights / np.clip(got, 0.02, 50)
-            weights = np.maximum(weights / weights.max(), FAINTEST)
-        self.weights[y, paid] = best
-        return paid, best, received
+        return paid, sharpest, best, received
 
     def _prove(self, asked: FloatArray) -> bool:
         """Whether some prices, lowered to what is received, prove more than those before; then
         higher ones are tried next where more is received than is due."""
         most = np.full(len(asked), np.inf)
         for y, cost in enumerate(self.cost.T):
-            paid, _, received = self._flow(y, asked)
+            paid, *_, received = self._flow(y, asked)
             fits = cost.copy()
             fits[paid] += received * (asked - cost)[paid]
             most = np.minimum(most, fits)
@@ -213,9 +220,9 @@ class Columns:
         """The flows of what is proved, as multipliers."""
         parts = []
         for y, cost in enumerate(self.cost.T):
-            paid, weights, _ = self._flow(y, self.asked)
+            paid, sharpest, weights, _ = self._flow(y, self.asked)
             near, spare = self.decay[:, paid], np.maximum(cost - self.asked, 0)
-            shares = near**self.tuning.sharpness * weights
+            shares = near**sharpest * weights
             shares /= np.maximum(shares.sum(axis=1, keepdims=True), TINY)
             shares[shares < FAINT] = 0.0
             shares *= (spare / np.maximum(shares.sum(axis=1), FAINT))[:, None] * near

@@ -67,8 +67,8 @@ def has_peaks(problem: Problem) -> bool:
 class Stars:
     """Peaks and prices of one problem in closed form."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, most_closed: int = 2_000) -> None:
+        self.problem, self.most_closed = problem, most_closed
         order = np.argsort(np.asarray(problem.reports.records))
         self.columns = order
         """The column of every record."""
@@ -96,12 +96,30 @@ class Stars:
 
     def near(self, table: FloatArray, private: bool = False) -> Mechanism:
         """A table with column y that of record y, its rows scaled to 1, closed over all pairs where
-        it is not `private`."""
+        it is not `private`; of many records, whose closing takes too long, `filled`."""
         problem, rows = self.problem, np.empty_like(table)
+        if not private and problem.size > self.most_closed:
+            table = self.filled(table)
         rows[:, self.columns] = table / table.sum(axis=1, keepdims=True)
-        if not private:
+        if not private and problem.size <= self.most_closed:
             rows = repair(closure_of(problem.domain), rows, problem.epsilon).matrix
         return release(problem, rows, method="optimal")
+
+    def filled(self, table: FloatArray) -> FloatArray:
+        """A table whose columns are private, and its rows need not sum to 1, with what each row is
+        short of a whole c given to the output that is best alone.
+
+        With g its column less the rows' sums, that column is then c + g. It is private where
+        c + g_x >= E_xx' (c + g_x') for all pairs, of which the least c follows.
+        """
+        one = int(np.flatnonzero(self.columns == self.problem.best_single_output)[0])
+        room = table[:, one] - table.sum(axis=1)
+        apart = 1 - self.decay
+        np.fill_diagonal(apart, np.inf)
+        whole = max(-room.min(), ((self.decay * room - room[:, None]) / apart).max()) * (1 + 1e-9)
+        out = table.copy()
+        out[:, one] = whole + room
+        return out
 
 
 def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, FloatArray | None]:
@@ -237,6 +255,8 @@ def open_with_stars(
         columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
         standing.raise_bound(columns.proof())
     gaps, ends = [math.inf], False
+    with standing.stage("columns"), contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
+        standing.offer_start(lambda: stars.near(columns.table()))
     while standing.missing(standing.value) > 0 and not ends:
         with standing.stage("columns"), contextlib.suppress(scipy.linalg.LinAlgError):
             columns.advance()
