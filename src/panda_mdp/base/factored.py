@@ -257,11 +257,10 @@ class FactoredRows(Rows):
     @cached_property
     def facts(self) -> RowFacts:
         """Of all rows, each computed once."""
-        least, ratio = np.empty(len(self)), np.empty(len(self))
-        near = np.empty(len(self), dtype=np.int64)
-
-        def judge(some: slice) -> None:
-            records = np.arange(len(self))[some]
+        nearest, most = (math.inf, 0, 1), 0.0
+        step = max(1, BLOCK_ENTRIES // max(self.shape))
+        for begin in range(0, len(self), step):
+            records = np.arange(begin, min(begin + step, len(self)))
             squares = self.squares(records)
             rows = self.numbers(squares)
             rest = (1 << ROW_BITS) - rows.sum(axis=1)
@@ -269,13 +268,12 @@ class FactoredRows(Rows):
             # Sums of whole numbers went round nowhere where the nearly exact sum is in range.
             fits = rows.sum(axis=1, dtype=float) < 1.5 * (1 << ROW_BITS)
             good = fits & (rest >= 0) & (largest > 0)
-            ratio[some] = np.where(good, rest / np.maximum(largest, 1), np.inf)
+            ratio = np.where(good, rest / np.maximum(largest, 1), np.inf)
+            most = max(most, float(ratio.max()))
             squares[np.arange(len(records)), records] = np.inf
-            near[some], least[some] = squares.argmin(axis=1), squares.min(axis=1)
-
-        by_slices(judge, len(self), max(1, BLOCK_ENTRIES // max(self.shape)))
-        first = int(least.argmin())
-        return RowFacts(int(least[first]), (first, int(near[first])), float(ratio.max()))
+            i, j = divmod(int(squares.argmin()), len(self))
+            nearest = min(nearest, (float(squares[i, j]), int(records[i]), j))
+        return RowFacts(int(nearest[0]), nearest[1:], most)
 
     def any(self, axis: int = 0) -> npt.NDArray[np.bool_]:
         """For every column, whether some row has a number other than 0 in it: each has a peak."""

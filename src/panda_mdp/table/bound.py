@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import scipy
@@ -32,7 +32,6 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, offsets, owners
 from panda_mdp.base.factored import CACHED_ENTRIES
 from panda_mdp.base.floored import BLOCK_ENTRIES
-from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.problem import Problem, distance_power
@@ -202,30 +201,24 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
     along = np.argsort(centres, kind="stable")
     starts = np.searchsorted(centres[along], np.arange(problem.size + 1))
     alike = centres is problem.reports.records and distance_power(problem) == 1
-
-    def lend(
-        rows: slice, losses: FloatArray, far: FloatArray, lent: FloatArray, part: slice
-    ) -> None:
-        """What some of these rows lend every output, for the spare of their own costs."""
-        records = np.arange(problem.size)[rows][part]
-        costs = problem.prior[records, None] * losses[part]
-        y = along[starts[records[0]] : starts[records[-1] + 1]]
-        x = centres[y] - records[0]
-        own[y], costs[x, y] = costs[x, y], np.inf
-        cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
-        least[records] = np.minimum(prices[records], cheapest)
-        costs[x, y] = 0.0
-        # A difference errs by a roundoff of itself; costs by one of theirs.
-        spare = costs - least[records, None] - 2 * UNIT_ROUNDOFF * costs
-        spare[x, y] = 0.0
-        falling = np.exp(far[part] * falls)
-        lent[part.start // step] = np.einsum("xy,xy->y", np.maximum(spare, 0.0), falling)
-
     for rows, losses in loss_blocks(problem.loss):
-        far = losses if alike else metric.block(np.arange(problem.size)[rows], centres)
-        lent = np.empty((-(-len(losses) // step), len(own)))
-        by_slices(partial(lend, rows, losses, far, lent), len(losses), step)
-        sums += lent.sum(axis=0)
+        every = np.arange(problem.size)[rows]
+        far = losses if alike else metric.block(every, centres)
+        for begin in range(0, len(every), step):
+            part = slice(begin, begin + step)
+            records = every[part]
+            costs = problem.prior[records, None] * losses[part]
+            y = along[starts[records[0]] : starts[records[-1] + 1]]
+            x = centres[y] - records[0]
+            own[y], costs[x, y] = costs[x, y], np.inf
+            cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
+            least[records] = np.minimum(prices[records], cheapest)
+            costs[x, y] = 0.0
+            # A difference errs by a roundoff of itself; costs by one of theirs.
+            spare = costs - least[records, None] - 2 * UNIT_ROUNDOFF * costs
+            spare[x, y] = 0.0
+            lent = np.exp(far[part] * falls)
+            sums += np.einsum("xy,xy->y", np.maximum(spare, 0.0), lent)
     sums *= 1 - LIBRARY_ERROR
     shrink = 1 - allowance * (problem.size + 8.0) * UNIT_ROUNDOFF
     most = np.full(problem.size, np.inf)

@@ -90,18 +90,18 @@ def test_records_that_nobody_has_and_groups_that_are_far_apart(apart: float) -> 
 
 
 @pytest.mark.parametrize(("seed", "epsilon", "kind"), CASES)
-def test_rows_that_are_filled_up_are_private(seed: int, epsilon: float, kind: str) -> None:
+def test_rows_that_are_completed_are_private(seed: int, epsilon: float, kind: str) -> None:
     """Of many records nothing is closed: what rows are short of goes to one output."""
     problem, rng = random_problem(seed, epsilon, kind), np.random.default_rng(seed)
     stars = Stars(problem, most_closed=1)
     growth = np.exp(epsilon * problem.domain.distances())[:, :, None]
     # Whatever rows sum to.
     for size in (1e-3, 1.0, 30.0):
-        filled = stars.filled(stars.decay * rng.uniform(0, size, problem.size))
-        assert filled.min() > 0 and np.ptp(filled.sum(axis=1)) < 1e-9 * filled.sum()
-        assert (filled[:, None] <= growth * filled[None] * (1 + 1e-9)).all()
+        whole = stars.completed(stars.decay * rng.uniform(0, size, problem.size))
+        assert whole.min() > 0 and np.ptp(whole.sum(axis=1)) < 1e-9 * whole.sum()
+        assert (whole[:, None] <= growth * whole[None] * (1 + 1e-9)).all()
         # One output has no more than it must have.
-        less = filled[:, stars.columns == problem.best_single_output] - 1e-6 * filled[0].sum()
+        less = whole[:, stars.columns == problem.best_single_output] - 1e-6 * whole[0].sum()
         assert less.min() < 0 or (less[:, None] > growth * less[None]).any()
     assert stars.near(stars.decay).audit.holds
 

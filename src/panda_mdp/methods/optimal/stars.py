@@ -96,16 +96,16 @@ class Stars:
 
     def near(self, table: FloatArray, private: bool = False) -> Mechanism:
         """A table with column y that of record y, its rows scaled to 1, closed over all pairs where
-        it is not `private`; of many records, whose closing takes too long, `filled`."""
+        it is not `private`; of many records, whose closing takes too long, `completed`."""
         problem, rows = self.problem, np.empty_like(table)
         if not private and problem.size > self.most_closed:
-            table = self.filled(table)
+            table = self.completed(table)
         rows[:, self.columns] = table / table.sum(axis=1, keepdims=True)
         if not private and problem.size <= self.most_closed:
             rows = repair(closure_of(problem.domain), rows, problem.epsilon).matrix
         return release(problem, rows, method="optimal")
 
-    def filled(self, table: FloatArray) -> FloatArray:
+    def completed(self, table: FloatArray) -> FloatArray:
         """A table whose columns are private, and its rows need not sum to 1, with what each row is
         short of a whole c given to the output that is best alone.
 
