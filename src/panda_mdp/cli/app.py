@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from panda_mdp.base.text import per
+from panda_mdp.city.draw import Source
 from panda_mdp.cli.backup import backup, doctor, restore, signing_app
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
@@ -28,15 +28,20 @@ from panda_mdp.cli.options import (
 )
 from panda_mdp.cli.panda import panda
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, key, perturb
+from panda_mdp.cli.printing import print_comparison, run_all, show, tell
 from panda_mdp.cli.publish import publish, remove, witness
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import invite, quickstart, serve, token
 from panda_mdp.cli.solve import draw_map, prior, sanitise, solve, words
 from panda_mdp.errors import PandaError
+from panda_mdp.meaning.attack import hides_nothing
+from panda_mdp.panda.file import decode_panda, load
+from panda_mdp.privacy.audit import audit as audit_table
+from panda_mdp.survey.bench import MethodRun
+from panda_mdp.survey.registry import choose_methods
+from panda_mdp.survey.registry import methods as existing
+from panda_mdp.table.decode import at_path, examine, inspect, promise
 from panda_mdp.version import __version__
-
-if TYPE_CHECKING:
-    from panda_mdp.survey.bench import MethodRun
 
 MOST_BYTES = 20_000_000
 """Of a file that `info` reads whole."""
@@ -154,21 +159,12 @@ def compare(
         methods NAMES: Methods, separated by commas, or 'all' that exist.
         limit SECONDS: Time limit of a method; 0 for none.
     """
-    from panda_mdp.city.draw import Source
-    from panda_mdp.cli.printing import print_comparison, run_all
-    from panda_mdp.survey.registry import choose_methods
-    from panda_mdp.survey.registry import methods as existing
-
     named = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
         source = Source.find(city, drawn.records or COMPARED, drawn.seed)
         problem = drawn.problem(source, COMPARED)
     outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
-    title = (
-        f"{problem.size:,} records, {problem.outputs_count} outputs, {drawn.tasks} task(s), "
-        f"epsilon {drawn.epsilon:g} {per(problem.domain.unit)}"
-    )
-    print_comparison(output_console(), outcomes, title)
+    print_comparison(output_console(), outcomes, f"{city}, {drawn.tasks} task(s)")
     _finish(outcomes, json)
 
 
@@ -180,14 +176,12 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
     Options:
         epsilon NUMBER: Audit against this epsilon, not the file's own.
     """
-    from panda_mdp.cli.printing import show
-    from panda_mdp.panda.file import decode_panda
-    from panda_mdp.privacy.audit import audit as audit_table
-    from panda_mdp.table.decode import at_path, examine, inspect
-
     phased = inspect(file).phased
-    own_budget = "a file of PAnDA is audited against its own epsilon and delta"
-    require(not phased or epsilon is None, own_budget, "--epsilon")
+    require(
+        not phased or epsilon is None,
+        "a file of PAnDA is audited against its own epsilon and delta",
+        "--epsilon",
+    )
     with working("auditing all pairs"):
         if phased:
             both = at_path(file, decode_panda)
@@ -216,11 +210,6 @@ def info(file: TableFile, json: Json = None) -> None:
 
     A file of up to 20 MB is read for one thing more: whether it hides anything.
     """
-    from panda_mdp.cli.printing import show, tell
-    from panda_mdp.meaning.attack import hides_nothing
-    from panda_mdp.panda.file import load
-    from panda_mdp.table.decode import inspect, promise
-
     said = inspect(file).header
     shapes, notes = said["shapes"], said["notes"]
     guarantee, snapping = promise(said)

@@ -34,8 +34,11 @@ def import_city(
         file FILE: A map: .osm.pbf, .osm, .graphml, .gpkg, .shp, .geojson, .parquet, .npz.
         out FILE: Target, .npz or .graphml.
     """
-    known_suffix = out.suffix in (".npz", ".graphml")
-    require(known_suffix, f"{out.name} ends in neither .npz nor .graphml", "--out")
+    require(
+        out.suffix in (".npz", ".graphml"),
+        f"{out.name} ends in neither .npz nor .graphml",
+        "--out",
+    )
     with working("reading the map"):
         report = read_map(file, options)
         report.city.save(out)

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from panda_mdp.base.atomic import write_whole
+from panda_mdp.city.draw import find_city
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
     CityFile,
@@ -27,6 +28,13 @@ from panda_mdp.cli.options import (
 from panda_mdp.cli.perturb import read_record
 from panda_mdp.cli.printing import show, tell
 from panda_mdp.cli.solve import Reference
+from panda_mdp.meaning.attack import attack as attack_on
+from panda_mdp.meaning.epsilon import choose_epsilon
+from panda_mdp.meaning.explain import explain as explanation_of
+from panda_mdp.methods.references import REFERENCES
+from panda_mdp.panda.file import decode_panda, load
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.table.decode import at_path, inspect, load_mechanism
 
 BESIDE = "{0:.4g} (without a report {1:.4g})"
 ATTACKED = {
@@ -65,14 +73,11 @@ def explain(
         against NAME: Say beside it what this gives away.
         html FILE: Also write a page with bars.
     """
-    from panda_mdp.meaning.explain import explain as explanation_of
-    from panda_mdp.methods.references import REFERENCES
-    from panda_mdp.panda.file import decode_panda
-    from panda_mdp.table.decode import at_path, inspect, load_mechanism
-
     if inspect(file).phased:
-        plain = not record and html is None and against is None
-        require(plain, "a file of PAnDA is explained as a whole, in words")
+        require(
+            not (record or html or against),
+            "a file of PAnDA is explained as a whole, in words",
+        )
         with working("auditing both phases"):
             typer.echo("\n".join(at_path(file, decode_panda).explain()))
         return
@@ -97,10 +102,6 @@ def attack(file: TableFile, radius: list[float] | None = None, json: Json = None
     Options:
         radius DISTANCE: How often the place is located within it; repeat.
     """
-    from panda_mdp.meaning.attack import attack as attack_on
-    from panda_mdp.panda.file import load
-    from panda_mdp.panda.panda_table import PandaTable
-
     with working("measuring"):
         table = load(file)
         seen = attack_on(table.seen if isinstance(table, PandaTable) else table, radii=radius)
@@ -144,17 +145,9 @@ def epsilon(
         records COUNT: Records drawn from the city.
         outputs COUNT: Outputs among the records.
     """
-    from panda_mdp.city.draw import find_city
-    from panda_mdp.meaning.epsilon import choose_epsilon
-
     with working("solving at several epsilons"):
-        choice = choose_epsilon(
-            find_city(city, records, seed),
-            **vars(criterion),
-            records=records,
-            outputs=outputs,
-            seed=seed,
-        )
+        drawn = {"records": records, "outputs": outputs, "seed": seed}
+        choice = choose_epsilon(find_city(city, records, seed), **vars(criterion), **drawn)
     typer.echo(choice.text, nl=False)
     write_json(json, choice)
 

@@ -9,17 +9,15 @@ from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
 from panda_mdp.base.text import Facts
+from panda_mdp.city.draw import Source, draw_displacement, draw_problem
 from panda_mdp.cli.frame import check_target
-
-if TYPE_CHECKING:
-    from panda_mdp.city.draw import Source
-    from panda_mdp.problem import Problem
-    from panda_mdp.table.decode import Expected
+from panda_mdp.problem import Problem
+from panda_mdp.table.decode import Expected
 
 ALL = 0
 """What the word 'all' stands for among counts."""
@@ -116,7 +114,6 @@ NonNegative = Annotated[float, typer.Option(min=0)]
 AtMost = Annotated[float | None, typer.Option(min=0)]
 Share = Annotated[float | None, typer.Option(min=0, max=1)]
 FromOne = Annotated[int | None, typer.Option(min=1)]
-Gap = Annotated[float, typer.Option(min=0)]
 Target = Annotated[Path, typer.Option("--out", "-o", callback=check_target)]
 NewTable = Annotated[Path, typer.Option("--out", "-o", callback=check_table)]
 NewFile = Annotated[Path | None, typer.Option("--out", "-o", callback=check_target)]
@@ -188,8 +185,6 @@ class Promise:
     @property
     def expected(self) -> Expected:
         """As readers of tables take it."""
-        from panda_mdp.table.decode import Expected
-
         return Expected(self.at_most, self.unit, self.identity)
 
 
@@ -209,23 +204,25 @@ class Drawn:
 
     def problem(self, source: Source, most: int = RECORDS) -> Problem:
         """Over places of a map; up to `most` records where no number was given."""
-        from panda_mdp.city.draw import draw_displacement, draw_problem
-
         places, records = source.places.size, self.records
         if records is None and places > most:
             records = most
         taken = records or places
-        fits = not records or 2 <= records <= places
-        whole = f"{taken} is not in 2..{places:,}, the places of this map; 'all' takes all"
-        require(fits, whole, "--records")
+        require(
+            not records or 2 <= records <= places,
+            f"{taken} is not in 2..{places:,}, the places of this map; 'all' takes all",
+            "--records",
+        )
         outputs = min(OUTPUTS, taken) if self.outputs is None else self.outputs or taken
-        among = f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all"
-        require(outputs <= taken, among, "--outputs")
-        drawn = records or None
-        epsilon, seed = self.epsilon, self.seed
+        require(
+            outputs <= taken,
+            f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all",
+            "--outputs",
+        )
+        drawn, how = records or None, (self.epsilon, self.seed)
         if self.tasks:
-            return draw_problem(source.streets, drawn, outputs, self.tasks, epsilon, seed).problem
-        return draw_displacement(source.sample(drawn, seed), outputs, epsilon, seed)
+            return draw_problem(source.streets, drawn, outputs, self.tasks, *how).problem
+        return draw_displacement(source.sample(drawn, self.seed), outputs, *how)
 
 
 TRAVELLED = Drawn(tasks=1)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from inspect import unwrap
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TextIO
 
 import typer
 
@@ -19,26 +19,35 @@ from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import check_target, progress_console, write_json
 from panda_mdp.cli.options import (
+    Drawn,
     Json,
     MaybeFile,
     MaybePath,
     MaybeText,
     NewFile,
     Number,
+    Picture,
     Promise,
     SnapLimit,
     comma_separated,
     described,
     require,
 )
+from panda_mdp.cli.solve import Measured, Objectives, Solving, solve
 from panda_mdp.errors import MethodError
-from panda_mdp.frames.perturb import Uncovered
+from panda_mdp.frames.columns import Treatment
+from panda_mdp.frames.drawing import reported_columns
+from panda_mdp.frames.files import perturb_file
+from panda_mdp.frames.key import DrawKey
+from panda_mdp.frames.perturb import Columns, Perturber, Uncovered
+from panda_mdp.frames.recipe import read_recipe, statement
+from panda_mdp.meaning.attack import hides_nothing
+from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
-NewStatement = Annotated[Path | None, typer.Option(callback=check_target)]
 PLACE = ("lat", "lon")
 LINE_BYTES = 256
 """No place and no index is longer; what is, is refused before anything parses it."""
@@ -66,13 +75,16 @@ class Rows:
     place: list[str] | None = None
     column: list[str] | None = None
     recipe: MaybePath = None
-    statement: NewStatement = None
+    statement: Picture = None
 
     def pairs(self, written: Facts) -> tuple[tuple[str, str], ...]:
         """The columns of places, as named here or else in a recipe."""
         named = [comma_separated(text) for text in self.place or []] or written.get("places", [])
-        two = all(len(pair) == 2 for pair in named)
-        require(two, "a place is two columns: latitude,longitude", "--place")
+        require(
+            all(len(pair) == 2 for pair in named),
+            "a place is two columns: latitude,longitude",
+            "--place",
+        )
         return tuple((str(north), str(east)) for north, east in named)
 
 
@@ -142,9 +154,6 @@ def perturb(
         table TABLE: A saved mechanism (.pmdp), or a map.
         displacement KM: With a map: how far reports lie from places on average.
     """
-    from panda_mdp.meaning.attack import hides_nothing
-    from panda_mdp.panda.file import load
-
     rows, out = file.rows, file.out
     require(
         not context.args and (rows is None or rows.exists()),
@@ -163,13 +172,6 @@ def perturb(
     if rows is None or out is None:
         _perturb_lines(mechanism, drawing.snap_limit, json)
         return
-    from panda_mdp.frames.columns import Treatment
-    from panda_mdp.frames.files import perturb_file
-    from panda_mdp.frames.key import DrawKey
-    from panda_mdp.frames.perturb import Columns, Perturber
-    from panda_mdp.frames.recipe import read_recipe
-    from panda_mdp.frames.recipe import statement as write_statement
-
     written = {} if file.recipe is None else read_recipe(file.recipe)
     ways = dict(written.get("columns", {})) | dict(map(_way, file.column or []))
     told = {name: vars(named)[name] or written.get(name) for name in ("person", "time", "period")}
@@ -189,24 +191,24 @@ def perturb(
         )
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
     if file.statement is not None:
-        page = write_statement(summary, perturber, mechanism, table.name)
-        write_whole(file.statement, page)
+        write_whole(file.statement, statement(summary, perturber, mechanism, table.name))
 
 
 def _table_of(city: Path, out: Path | None, displacement: float) -> Path:
     """The table of a map beside the target: the one that is there, or what `solve` makes."""
-    from panda_mdp.cli.options import Drawn
-    from panda_mdp.cli.solve import Measured, Objectives, Solving, solve
-
-    plain = "--displacement is for a map; this is a table, whose displacement is what it is"
-    require(city.suffix != ".pmdp", plain, "--displacement")
+    require(
+        city.suffix != ".pmdp",
+        "--displacement is for a map; this is a table, whose displacement is what it is",
+        "--displacement",
+    )
     require(out is not None, "a table of a map is saved beside --out FILE; name it", "--out")
     made = Path(out or "").with_suffix(".pmdp")
     if made.exists():
         typer.echo(f"{made} is there, and is taken; --displacement is not looked at")
     else:
-        wishes = Objectives(displacement=displacement)
-        unwrap(solve)(str(city), made, Drawn(), Measured(), Solving(), wishes)
+        unwrap(solve)(
+            str(city), made, Drawn(), Measured(), Solving(), Objectives(displacement=displacement)
+        )
     return made
 
 
@@ -230,8 +232,6 @@ def key(file: Path, destroy: bool = False) -> None:
         file FILE: The key's file.
         destroy: Overwrite and remove the key instead.
     """
-    from panda_mdp.frames.key import DrawKey
-
     if destroy:
         DrawKey.destroy(file)
         typer.echo(f"{file} is destroyed; backups and copies of it are not")
@@ -270,8 +270,7 @@ def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, fl
     typed = stream.isatty()
     if typed:
         what = "place as lat,lon or record's index" if domain.geographic else "record's index"
-        sys.stderr.write(f"{what}: ")
-        sys.stderr.flush()
+        typer.echo(f"{what}: ", nl=False, err=True)
     yield _parsed(domain, _line(stream) or "", "the line")
     number = 1
     while not typed and (line := _line(stream)) is not None:
@@ -282,14 +281,12 @@ def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, fl
 
 def _report(mechanism: Mechanism | PandaTable, record: int) -> Facts:
     """Draw with the operating system's generator; a place where outputs are places."""
-    from panda_mdp.frames.drawing import reported_columns
-
     domain, outputs = mechanism.problem.domain, mechanism.problem.reports
     told, output = reported_columns(domain, outputs), mechanism.sample(record)
-    names = outputs.names if outputs.records is None and outputs.names else outputs.codes.tolist()
-    at = list(names).index(output)
+    names = outputs.codes.tolist() if outputs.records is not None else outputs.names
+    at = list(names or outputs.codes).index(output)
     if "reported_lat" not in told:
-        return {"output": told["reported"][at] if outputs.records is not None else output}
+        return {"output": told["reported"][at]}
     return {"output": output} | {name: float(told[f"reported_{name}"][at]) for name in PLACE}
 
 

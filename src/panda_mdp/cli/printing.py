@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,11 +14,9 @@ from rich.table import Table
 
 from panda_mdp.base.text import one_line, per
 from panda_mdp.cli.frame import output_console, progress_console, write_json
-
-if TYPE_CHECKING:
-    from panda_mdp.problem import Problem
-    from panda_mdp.survey.bench import MethodRun
-    from panda_mdp.survey.registry import Method
+from panda_mdp.problem import Problem
+from panda_mdp.survey.bench import Comparison, MethodRun
+from panda_mdp.survey.registry import Method
 
 COLUMNS = {
     "loss\n{unit}": ("loss", ",.4f"),
@@ -47,35 +45,37 @@ def best_bound(outcomes: Sequence[MethodRun]) -> float | None:
 
 
 def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str) -> None:
-    """Print one line per method, and below it what there is to say about single methods."""
+    """Print one line per method, under what is compared, and what there is to say about single
+    ones."""
     problem, bound = outcomes[0].problem, best_bound(outcomes)
     unit = problem.loss_unit
     # Eight columns within 80 characters: no frame, one blank between them.
     table = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 0, 0, 0)
+        title=f"{title}: {problem.size:,} records, {problem.outputs_count} outputs, "
+        f"epsilon {problem.epsilon:g} {per(problem.domain.unit)}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,
     )
     table.add_column("method", no_wrap=True)
     for heading in COLUMNS:
-        table.add_column(
-            heading.format(unit=unit, per=problem.domain.unit), justify="right", no_wrap=True
-        )
+        said = heading.format(unit=unit, per=problem.domain.unit)
+        table.add_column(said, justify="right", no_wrap=True)
     best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
     for outcome in outcomes:
-        loss, label, gap = outcome.loss, outcome.method.label, None
+        loss, label, numbers = outcome.loss, outcome.method.label, vars(outcome)
         if loss is None:
             table.add_row(label, "none", style="dim")
             continue
         if outcome.holds and bound is not None and bound > 0:
-            gap = loss / bound - 1
-        numbers = {**vars(outcome), "gap": gap}
-        table.add_row(
-            label,
-            *(
-                "" if numbers[name] is None else f"{numbers[name]:{form}}"
-                for name, form in COLUMNS.values()
-            ),
-            style="red" if outcome.holds is False else "bold" if loss == best else None,
+            numbers = {**numbers, "gap": loss / bound - 1}
+        cells = (
+            "" if numbers.get(name) is None else f"{numbers[name]:{form}}"
+            for name, form in COLUMNS.values()
         )
+        style = "red" if outcome.holds is False else "bold" if loss == best else None
+        table.add_row(label, *cells, style=style)
     console.print(table)
     notes = [f"{outcome.method.label}: {outcome.note}." for outcome in outcomes if outcome.note]
     if bound is not None:
@@ -88,9 +88,10 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
 def progress(total: int) -> Iterator[Callable[[int, object], None]]:
     """A bar on a terminal: gives what shows how many steps are done and what is going on."""
     console = progress_console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(
-        *columns,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
         transient=True,
@@ -104,8 +105,6 @@ def run_all(
     methods: tuple[Method, ...], problem: Problem, limits: tuple[float | None, ...]
 ) -> Iterator[MethodRun]:
     """Run methods one after the other, with progress on standard error."""
-    from panda_mdp.survey.bench import Comparison
-
     with progress(len(methods)) as show_step:
         for done, (method, limit) in enumerate(zip(methods, limits, strict=True)):
             until = "" if limit is None else f" (at most {limit:g} s)"

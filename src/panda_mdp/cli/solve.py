@@ -9,18 +9,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
 import typer
 
-from panda_mdp.base.text import Facts, per
+from panda_mdp.base.atomic import atomic_file
+from panda_mdp.base.text import per
+from panda_mdp.city.draw import Source
+from panda_mdp.city.maps import load_city
+from panda_mdp.city.places import load_places
+from panda_mdp.city.traces import load_prior, load_traces, save_prior
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
     RECORDS,
     Drawn,
     Epsilon,
     FromOne,
-    Gap,
     Json,
     MapFile,
     MaybePath,
@@ -36,11 +41,24 @@ from panda_mdp.cli.options import (
     told,
 )
 from panda_mdp.cli.printing import show, tell
-
-if TYPE_CHECKING:
-    from panda_mdp.city.draw import Source
-    from panda_mdp.problem import Problem
-    from panda_mdp.space.domain import Domain
+from panda_mdp.errors import InvalidInputError
+from panda_mdp.frames.text import TextSummary
+from panda_mdp.frames.text import sanitise as sanitised
+from panda_mdp.loss import distance_loss
+from panda_mdp.meaning.attack import hides_nothing
+from panda_mdp.methods.certify import print_progress
+from panda_mdp.methods.optimal.optimal import optimal
+from panda_mdp.methods.references import REFERENCES, at_displacement
+from panda_mdp.methods.second.dominate import RADII, dominate
+from panda_mdp.methods.second.second import limit_attacker, second_objective
+from panda_mdp.panda.file import load
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.problem import Problem
+from panda_mdp.space.embeddings import load_embeddings
+from panda_mdp.survey.registry import choose_methods
+from panda_mdp.table.decode import load_mechanism
+from panda_mdp.table.mechanism import Mechanism
+from panda_mdp.table.thin import compact
 
 Reference = Literal["android", "laplace", "plain-laplace", "decimals"]
 
@@ -69,21 +87,26 @@ class Objectives:
 
     def __post_init__(self) -> None:
         # The method itself looks at names and numbers; here only at what goes together.
-        second = "a slack is given for a second objective; name it with --then"
-        require(self.slack is None or self.then, second, "--slack")
+        require(
+            self.slack is None or self.then,
+            "a slack is given for a second objective; name it with --then",
+            "--slack",
+        )
         require(
             (self.attacker is None) == (self.limit is None) and not (self.attacker and self.then),
             "--attacker and --limit belong together, and exclude --then: give both, or --then",
             "--attacker",
         )
-        compared = self.against is not None or self.displacement is not None
-        alone = (
-            "--against and --displacement exclude --then and --attacker: they mind every measure"
+        require(
+            not ((self.then or self.attacker) and told(self, "against", "displacement")),
+            "--against and --displacement exclude --then and --attacker: they mind every measure",
+            "--against",
         )
-        require(not (compared and (self.then or self.attacker)), alone, "--against")
-        noise = self.against in (None, "laplace", "plain-laplace")
-        fixed = f"{self.against!r} has a displacement of its own; leave --displacement out"
-        require(self.displacement is None or noise, fixed, "--displacement")
+        require(
+            self.displacement is None or self.against in (None, "laplace", "plain-laplace"),
+            f"{self.against!r} has a displacement of its own; leave --displacement out",
+            "--displacement",
+        )
 
     @property
     def reference(self) -> str | None:
@@ -95,21 +118,15 @@ class Objectives:
 
     def solver(self, problem: Problem) -> Callable[..., Any]:
         """What solves for them."""
-        from panda_mdp.methods.optimal.optimal import optimal
-        from panda_mdp.methods.references import REFERENCES
-        from panda_mdp.methods.second.dominate import RADII, dominate
-        from panda_mdp.methods.second.second import limit_attacker, second_objective
-
-        asked: Facts = {"radius": self.radius}
         if self.then:
-            asked["name"] = self.then
-            return partial(second_objective, **asked, **told(self, "slack"))
+            asked = {"name": self.then, **told(self, "slack", "radius")}
+            return partial(second_objective, **asked)
         if self.attacker:
-            return partial(limit_attacker, **asked, **told(self, "attacker", "limit"))
-        if self.reference is not None:
-            radii = RADII if self.radius is None else [self.radius]
-            return partial(dominate, references=REFERENCES[self.reference](problem), radii=radii)
-        return optimal
+            return partial(limit_attacker, **told(self, "attacker", "limit", "radius"))
+        if self.reference is None:
+            return optimal
+        radii = RADII if self.radius is None else [self.radius]
+        return partial(dominate, references=REFERENCES[self.reference](problem), radii=radii)
 
 
 @dataclass(frozen=True)
@@ -126,15 +143,21 @@ class Measured:
 
     def apply(self, problem: Problem, source: Source) -> Problem:
         """The same records, outputs and losses with privacy along streets, or by density."""
-        belongs = "--people and --metric density belong together: give both, or neither"
-        require((self.people is not None) == (self.metric == "density"), belongs, "--people")
+        require(
+            (self.people is not None) == (self.metric == "density"),
+            "--people and --metric density belong together: give both, or neither",
+            "--people",
+        )
         if self.metric == "straight":
             return problem
         city, nodes = source.streets, problem.domain.nodes
         if self.people is None:
             return replace(problem, domain=city.road_domain(nodes))
-        nats = f"{problem.epsilon:g} is beyond 1, at which a place is hidden among --people"
-        require(problem.epsilon <= 1, nats, "--epsilon")
+        require(
+            problem.epsilon <= 1,
+            f"{problem.epsilon:g} is beyond 1, at which a place is hidden among --people",
+            "--epsilon",
+        )
         return replace(problem, domain=city.density_domain(self.people, None, nodes))
 
 
@@ -153,14 +176,11 @@ class Solving:
     delta: Share = None
     compact: bool = False
     method: str = "optimal"
-    gap: Gap = 0.01
+    gap: NonNegative = 0.01
     time_limit: NonNegative = 0.0
 
     def table(self, problem: Problem, objectives: Objectives) -> Any:
         """The table of a problem; with progress where the method tells of it."""
-        from panda_mdp.methods.optimal.optimal import optimal
-        from panda_mdp.survey.registry import choose_methods
-
         (method,) = choose_methods([self.method])
         limit, console = self.time_limit or None, progress_console()
         if method.function is not optimal:
@@ -176,8 +196,9 @@ class Solving:
                 reached = f"loss {now.loss:.4g}, bound {now.lower_bound:.4g} {problem.loss_unit}"
                 status.update(f"solving: {now.note or reached}, {now.seconds:.0f} s")
 
-            solver = objectives.solver(problem)
-            return solver(problem, gap=self.gap, time_limit=limit, progress=tell)
+            return objectives.solver(problem)(
+                problem, gap=self.gap, time_limit=limit, progress=tell
+            )
 
 
 @described
@@ -210,19 +231,17 @@ def solve(
         out FILE: Target, .pmdp.
         prior FILE: A prior that `panda-mdp prior` made.
     """
-    from panda_mdp.city.draw import Source
-    from panda_mdp.city.traces import load_prior
-    from panda_mdp.methods.references import REFERENCES, at_displacement
-    from panda_mdp.panda.panda_table import PandaTable
-    from panda_mdp.table.thin import compact
-
     method, displacement = solving.method.strip(), objectives.displacement
-    only = (
-        f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}"
+    require(
+        method == "optimal" or objectives == Objectives(),
+        f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}",
+        "--method",
     )
-    require(method == "optimal" or objectives == Objectives(), only, "--method")
-    phased = method.startswith("panda")
-    require(solving.delta is None or phased, "only PAnDA's methods have a delta", "--delta")
+    require(
+        solving.delta is None or method.startswith("panda"),
+        "only PAnDA's methods have a delta",
+        "--delta",
+    )
     with working("reading the map"):
         source = Source.find(city, drawn.records or RECORDS, drawn.seed)
         problem = measured.apply(drawn.problem(source), source)
@@ -286,8 +305,6 @@ DOMINATES = (
 
 def meaning(mechanism: Any) -> list[tuple[str, str]]:
     """What a table promises and costs, in words."""
-    from panda_mdp.meaning.attack import hides_nothing
-
     problem = mechanism.problem
     rows, bound = [], mechanism.bound
     if bound is not None and "dominates" not in mechanism.details:
@@ -350,9 +367,6 @@ def prior(
         person COLUMN: The column of a CSV that names people.
         limit KM: Farthest that a fix may be from a place.
     """
-    from panda_mdp.city.draw import Source
-    from panda_mdp.city.traces import load_traces, save_prior
-
     require(
         (epsilon is None) == bool(public),
         "say --epsilon NUMBER for a private prior, or --public SOURCE; there is no third way",
@@ -360,8 +374,7 @@ def prior(
     columns = None if person is None else {"user": person}
     with working("counting visits"):
         domain = Source.find(city, RECORDS, 0).places
-        source = load_traces(traces, columns=columns)
-        visits = source.visits(domain, limit_km=limit)
+        visits = load_traces(traces, columns=columns).visits(domain, limit_km=limit)
         made = (
             visits.public_prior(source=public) if epsilon is None else visits.private_prior(epsilon)
         )
@@ -390,11 +403,7 @@ def draw_map(
         zones FILE: Draw the zones that the records are.
         against NAME: On a page: show beside it what this gives away.
     """
-    from panda_mdp.city.maps import load_city
-    from panda_mdp.city.places import load_places
-    from panda_mdp.methods.references import REFERENCES
     from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
-    from panda_mdp.table.decode import load_mechanism
 
     page = out.suffix.lower() in (".html", ".htm")
     require(page or against is None, "a card is a page; give a target that ends in .html", "--out")
@@ -407,10 +416,9 @@ def draw_map(
         if page:
             reference = None if against is None else REFERENCES[against](mechanism.problem)
             write_map(out, city=streets, table=mechanism, against=reference)
-        elif record is None:
-            save_figure(draw_expected_loss(mechanism, city=streets, zones=areas), out)
         else:
-            save_figure(draw_record(mechanism, record, city=streets, zones=areas), out)
+            draw = draw_expected_loss if record is None else partial(draw_record, record=record)
+            save_figure(draw(mechanism, city=streets, zones=areas), out)
     typer.echo(f"drawn to {out}")
 
 
@@ -441,20 +449,13 @@ class Vectors:
     names: MaybePath = None
     limit: FromOne = None
 
-    def domain(self) -> Domain:
-        """The words under the distance of their vectors."""
-        from panda_mdp.space.embeddings import load_embeddings
-
-        found = load_embeddings(self.vectors, words=self.names, limit=self.limit)
-        return found.domain(self.metric)
-
 
 @described
 def words(
     vectors: Vectors,
     out: NewTable,
     epsilon: Epsilon = 2.0,
-    gap: Gap = 0.01,
+    gap: NonNegative = 0.01,
     time_limit: NonNegative = 0.0,
     json: Json = None,
 ) -> None:
@@ -470,20 +471,14 @@ def words(
         gap NUMBER: Gap to the bound at which it ends.
         time_limit SECONDS: End with the best so far; 0 for no limit.
     """
-    import numpy as np
-
-    from panda_mdp.loss import distance_loss
-    from panda_mdp.methods.certify import print_progress
-    from panda_mdp.methods.optimal.optimal import optimal
-    from panda_mdp.problem import Problem
-
     with working("reading the vectors"):
-        domain = vectors.domain()
+        found = load_embeddings(vectors.vectors, words=vectors.names, limit=vectors.limit)
+        domain = found.domain(vectors.metric)
         every = np.arange(domain.size)
         problem = Problem(domain, every, distance_loss(domain, every), epsilon)
     table = optimal(problem, gap, time_limit=time_limit or None, progress=print_progress)
     table.save(out)
-    kept = float(np.mean([table.row(k)[k] for k in every[:: max(1, domain.size // 1000)]]))
+    kept = np.mean([table.row(k)[k] for k in every[:: max(1, domain.size // 1000)]])
     numbers = {
         "file": str(out),
         "words": domain.size,
@@ -511,13 +506,6 @@ def sanitise(table: Path, text: Path, out: Target, json: Json = None) -> None:
         text FILE: The text, UTF-8.
         out FILE: Target for the text.
     """
-    from panda_mdp.base.atomic import atomic_file
-    from panda_mdp.errors import InvalidInputError
-    from panda_mdp.frames.text import TextSummary
-    from panda_mdp.frames.text import sanitise as sanitised
-    from panda_mdp.panda.file import load
-    from panda_mdp.table.mechanism import Mechanism
-
     mechanism = load(table)
     if not isinstance(mechanism, Mechanism):
         raise InvalidInputError(f"{table} is a table of PAnDA; give one that `words` made")

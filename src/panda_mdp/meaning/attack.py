@@ -197,8 +197,7 @@ def attack(
         far = apart[costs[:, :-1].argmin(axis=0)]
     near = {radius: _within(domain, columns, radius, apart) for radius in within}
     guess = both.argmax(axis=0)
-    hits = np.zeros(problem.size)
-    np.add.at(hits, guess, matrix[guess, np.arange(matrix.shape[1])])
+    hits = np.bincount(guess, matrix[guess, np.arange(len(guess))], problem.size)
     return Attack(
         method=mechanism.method,
         unit=domain.unit,
@@ -237,7 +236,7 @@ def _within(
     from the records, or any."""
     if apart is not None:
         inside = apart <= radius * CLOSED
-        gained = inside.astype(np.float64) @ columns
+        gained = inside @ columns
         return gained.max(axis=0), inside[gained.argmax(axis=0)], False
     held = held_sets(domain, radius)
     if held is None:
@@ -254,6 +253,15 @@ def checked_prior(problem: Problem, prior: Prior | ArrayLike | None) -> tuple[Fl
     if isinstance(prior, Prior):
         return prior.on(problem).prior, prior.source
     return replace(problem, prior=np.asarray(prior), prior_source="given").prior, "given"
+
+
+def radii_holding(distance: FloatArray, weights: FloatArray, *shares: float) -> list[float]:
+    """The least radius within which each share of all weight lies, of places at a distance."""
+    order = np.argsort(distance, kind="stable")
+    reached = np.cumsum(weights[order])
+    # A last share is reached although sums are rounded.
+    at = np.searchsorted(reached, np.multiply(shares, (1 - 1e-12) * reached[-1]))
+    return distance[order[at]].tolist()
 
 
 def columns_of(known: Iterable[Any], reports: ArrayLike) -> IntArray:
@@ -273,7 +281,7 @@ def _radii(domain: Domain, radii: Sequence[float] | None) -> tuple[float, ...]:
     if radii is None:
         return RADII_KM if domain.unit == "km" else (domain.diameter / 10,)
     try:
-        distances = tuple(float(radius) for radius in radii)
+        distances = tuple(map(float, radii))
     except (TypeError, ValueError):
         distances = (-1.0,)
     if not all(0 <= distance < np.inf for distance in distances):

@@ -33,10 +33,8 @@ from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism, Table
 
 GAP = 0.02
-STEPS = 12
-"""Bisections of the logarithm of epsilon."""
-CLOSE = 0.02
-"""A bisection ends when the ends of the bracket differ by this share."""
+STEPS, HALVINGS = 12, 6
+"""Doublings of epsilon, and bisections of what lies between two of them: to about 1 %."""
 CURVE_ROW = "{epsilon:14.4g}  {loss:12.4g}  {lower_bound:12.4g}  {error:12.4g}"
 AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)
 """The curve's epsilons, in multiples of the one that was chosen."""
@@ -77,7 +75,7 @@ class Choice:
     prior_error: float
     """The attacker's error without any report: no epsilon protects more."""
     unit: str
-    loss_unit: str
+    loss_unit: str | None
     noun: str = "record"
     """What a record is."""
     words: tuple[str, ...] = ()
@@ -169,21 +167,17 @@ def choose_epsilon(
     (6.931, 'km')
     """
     _check(within, odds, loss, error)
-    problem = (
-        subject
-        if isinstance(subject, Problem)
-        else draw_displacement(
-            subject.domain(min(records, subject.nodes), seed),
-            min(outputs, records, subject.nodes),
-            1.0,
-            seed,
-        )
-    )
+    if isinstance(subject, Problem):
+        problem = subject
+    else:
+        domain = subject.domain(min(records, subject.nodes), seed)
+        problem = draw_displacement(domain, min(outputs, domain.size), 1.0, seed)
     unit = problem.domain.unit
-    loss_unit = str(problem.loss_unit)
+    loss_unit = problem.loss_unit
+    noun = noun_of(problem.domain)
     # Between reports that can tell nothing and reports that tell neighbours from each other.
-    nearest = float(np.median(problem.domain.neighbours(1)[1]))
-    start = 1 / float(np.sqrt(nearest * problem.domain.diameter))
+    nearest = np.median(problem.domain.neighbours(1)[1])
+    start = (nearest * problem.domain.diameter) ** -0.5
 
     def at(epsilon: float) -> Mechanism:
         with warnings.catch_warnings():
@@ -194,8 +188,8 @@ def choose_epsilon(
     if within is not None and odds is not None:
         epsilon = float(np.log(odds) / within)
         reason = (
-            f"{noun_of(problem.domain)}s within {distance_words(within, unit)} are told from each "
-            f"other with odds of at most {odds:g} to 1"
+            f"{noun}s within {distance_words(within, unit)} are told from each other with odds of "
+            f"at most {odds:g} to 1"
         )
     elif loss is not None:
         epsilon = _edge(start, lambda e: at(e).loss <= loss, True, "loss", problem)
@@ -221,7 +215,7 @@ def choose_epsilon(
         prior_error=attacks[middle].prior_error,
         unit=unit,
         loss_unit=loss_unit,
-        noun=noun_of(problem.domain),
+        noun=noun,
         words=tuple(word_lines(tables[middle])),
     )
 
@@ -285,10 +279,8 @@ def _edge(
             f"{per(problem.domain.unit)}, does not; ask for a {other} one"
         )
     inside, outside = (last, epsilon) if first else (epsilon, last)
-    for _ in range(STEPS):
-        if abs(np.log(outside / inside)) < CLOSE:
-            break
-        middle = float(np.sqrt(inside * outside))
+    for _ in range(HALVINGS):
+        middle = (inside * outside) ** 0.5
         inside, outside = (middle, outside) if holds(middle) else (inside, middle)
     return inside
 
@@ -301,11 +293,11 @@ def _check(
             "within and odds belong together: places within this distance, odds of at most so many"
         )
     wishes = {"within": within, "loss": loss, "error": error}
-    stated = {name: value for name, value in wishes.items() if value is not None}
-    if len(stated) != 1:
+    stated = len(wishes) - [*wishes.values()].count(None)
+    if stated != 1:
         raise MethodError(
-            f"{len(stated)} wishes are stated; give one of within and odds, loss, or error"
+            f"{stated} wishes are stated; give one of within and odds, loss, or error"
         )
-    for name, value in stated.items():
+    for name, value in wishes.items():
         check_number(value, name, "positive and finite")
     check_number(odds, "odds", "above 1, such as 4 for 4 to 1", least=np.nextafter(1.0, 2.0))

@@ -16,7 +16,7 @@ import numpy as np
 
 from panda_mdp.base.text import amount, per
 from panda_mdp.errors import MethodError
-from panda_mdp.meaning.attack import Attack, attack, hides_nothing
+from panda_mdp.meaning.attack import Attack, attack, hides_nothing, radii_holding
 from panda_mdp.space.domain import Domain, check_record
 from panda_mdp.table.mechanism import Table
 
@@ -100,14 +100,14 @@ def word_lines(table: Table, row: int | None = None) -> list[str]:
     left = (after >= OPEN * after.max(axis=0)).sum(axis=0)
     often = [
         f"Words are kept {guess_words(float(problem.prior[records] @ kept))}, the one that is kept "
-        f"most {guess_words(float(kept.max()))}.",
+        f"most {guess_words(kept.max())}.",
         f"A report leaves {int(np.median(left)):,} words open in the median and {left.min():,} at "
         f"least: each at least {OPEN:g} times as likely as the likeliest one.",
     ]
     if row is None:
         return often
     top = np.argsort(-table.matrix[row], kind="stable")[:NAMED]
-    named = [f"{labels[records[y]]} ({guess_words(float(table.matrix[row, y]))})" for y in top]
+    named = [f"{labels[records[y]]} ({guess_words(table.matrix[row, y])})" for y in top]
     return [*often, f"Your word is reported most often as {', '.join(named)}."]
 
 
@@ -182,7 +182,7 @@ def explain(
         f"(odds change by at most {factor_words(np.exp(min(epsilon * distance, 700.0)))})"
         for distance, guess in zip(distances, guesses, strict=True)
     ]
-    once, often = (guess_between_two(k * epsilon * distances[1]) for k in (1, REPORTS))
+    often = guess_between_two(REPORTS * epsilon * distances[1])
     sections = [
         [*_guarantee(mechanism, noun), *listed],
         [*_reports(mechanism, row, far, noun), *word_lines(mechanism, row)],
@@ -193,7 +193,7 @@ def explain(
         ],
         [
             f"Every further report adds up: of two that are {far(distances[1])} from each other "
-            f"the right one is guessed at most {guess_words(once)} after one report, "
+            f"the right one is guessed at most {guess_words(guesses[1])} after one report, "
             f"{guess_words(often)} after {REPORTS}."
         ],
         ["It does not say what somebody learns who knows more about the person than the prior."],
@@ -215,20 +215,17 @@ def _reports(table: Table, row: int | None, far: Words, noun: str) -> list[str]:
     matrix = table.matrix
     distance = problem.domain.distances(None if row is None else [row], problem.outputs).ravel()
     shares = (problem.prior[:, None] * matrix).ravel() if row is None else matrix[row]
-    order = np.argsort(distance, kind="stable")
-    reached = np.cumsum(shares[order])
-    at = np.searchsorted(reached, np.array([0.5, 0.9]) * reached[-1])
-    half, most = distance[order][np.minimum(at, len(order) - 1)].tolist()
+    half, most = radii_holding(distance, shares, 0.5, 0.9)
     lines = [
         f"Reports of {'a' if row is None else 'your'} {noun} lie {far(float(distance @ shares))} "
         f"from it on average: half within {far(half)}, nine in ten within {far(most)}."
     ]
     if row is not None:
-        share = float(shares[problem.outputs == row].sum())
+        itself = guess_words(shares[problem.outputs == row].sum())
         return [
             *lines,
-            f"The likeliest report is drawn {guess_words(float(shares.max()))}.",
-            f"Your {noun} itself is reported {guess_words(share)}.",
+            f"The likeliest report is drawn {guess_words(shares.max())}.",
+            f"Your {noun} itself is reported {itself}.",
         ]
     bound = ""
     if table.bound is not None:
@@ -255,9 +252,9 @@ def _guarantee(table: Table, noun: str) -> list[str]:
 def _attacker(result: Attack, row: int | None, far: Words, noun: str) -> list[str]:
     who = f"Who knows this table and how common each {noun} is ({result.prior_source}) guesses"
     if row is not None:
-        hits = float(result.hit_by_record[row])
-        error = float(result.error_by_record[row])
-        return [f"{who} yours exactly {guess_words(hits)}, and is off by {far(error)} on average."]
+        hits = guess_words(result.hit_by_record[row])
+        error = far(result.error_by_record[row])
+        return [f"{who} yours exactly {hits}, and is off by {error} on average."]
     lines = [
         f"{who} the right one {guess_words(result.vulnerability)} (without a report "
         f"{guess_words(result.prior_vulnerability)}),",

@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.meaning.attack import checked_prior, columns_of
+from panda_mdp.meaning.attack import checked_prior, columns_of, radii_holding
 from panda_mdp.prior import Prior
+from panda_mdp.problem import check_number
 from panda_mdp.space.domain import check_indices
 from panda_mdp.space.guesses import best_guesses, best_records
 from panda_mdp.table.mechanism import Table
@@ -75,28 +76,31 @@ def repeated(
     >>> [round(repeated(table, n).vulnerability, 3) for n in (1, 3, 9)]
     [0.731, 0.822, 0.935]
     """
-    for name, number, least in (("count", count, 1), ("draws", draws, 2)):
-        if not isinstance(number, int | np.integer) or number < least:
-            raise MethodError(f"{name} is {number!r}; give a whole number, at least {least}")
+    check_number(count, "count", "a whole number, at least 1", least=1, whole=True)
+    check_number(draws, "draws", "a whole number, at least 2", least=2, whole=True)
     problem = mechanism.problem
     matrix = mechanism.matrix
     weights, _ = checked_prior(problem, prior)
     outputs = problem.outputs_count
-    if math.comb(count + outputs - 1, count) <= exact:
+    summed = math.comb(count + outputs - 1, count) <= exact
+    if summed:
         lists = itertools.combinations_with_replacement(range(outputs), count)
         counts = np.stack([np.bincount(drawn, minlength=outputs) for drawn in lists])
         orders = scipy.special.gammaln(count + 1) - scipy.special.gammaln(counts + 1).sum(axis=1)
-        both = weights * np.exp(_log_likelihoods(counts, matrix) + orders[:, None])
-        sums = both.max(axis=1).sum(), best_guesses(problem.domain, both.T)[1].sum()
-        return Repeated(count, float(sums[0]), float(sums[1]), 0.0, 0.0, exact=True)
-    generator = np.random.default_rng(seed)
-    records = generator.choice(len(weights), size=draws, p=weights)
-    counts = generator.multinomial(count, matrix[records] / matrix[records].sum(1, keepdims=True))
-    belief = _posterior(weights, _log_likelihoods(counts, matrix))
+        belief = weights * np.exp(_log_likelihoods(counts, matrix) + orders[:, None])
+    else:
+        generator = np.random.default_rng(seed)
+        rows = matrix[generator.choice(len(weights), size=draws, p=weights)]
+        counts = generator.multinomial(count, rows / rows.sum(axis=1, keepdims=True))
+        belief = _posterior(weights, _log_likelihoods(counts, matrix))
     measured = np.stack([belief.max(axis=1), best_guesses(problem.domain, belief.T)[1]])
-    right, off = measured.mean(axis=1).tolist()
-    right_se, off_se = (measured.std(axis=1, ddof=1) / math.sqrt(draws)).tolist()
-    return Repeated(count, right, off, right_se, off_se, exact=False)
+    if summed:
+        gains = measured.sum(axis=1)
+        errors = np.zeros(2)
+    else:
+        gains = measured.mean(axis=1)
+        errors = measured.std(axis=1, ddof=1) / math.sqrt(draws)
+    return Repeated(count, *[*gains.tolist(), *errors.tolist(), summed])
 
 
 def _log_likelihoods(counts: IntArray, matrix: FloatArray) -> FloatArray:
@@ -116,7 +120,7 @@ def _posterior(prior: FloatArray, logs: FloatArray) -> FloatArray:
             "no record that the prior knows gives these reports; give the prior more support"
         )
     belief = np.exp(both - most)
-    return np.asarray(belief / belief.sum(axis=-1, keepdims=True))
+    return belief / belief.sum(axis=-1, keepdims=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,30 +151,26 @@ class Movement:
         Each row mixes the counts of the traces with a share `smoothing` of their visits (and of
         the uniform distribution where a record has no successor), so no step is impossible.
         """
-        if not 0 < smoothing <= 1:
-            raise MethodError(f"smoothing is {smoothing!r}; it is a share in (0, 1]")
-        visits = np.zeros(size)
-        first = np.zeros(size)
-        moves = np.zeros((size, size))
+        check_number(smoothing, "smoothing", "a share in (0, 1]", most=1)
+        # Traces start in the last row, which is no record's.
+        moves = np.zeros((size + 1, size))
         for trace in traces:
             records = check_indices(trace, size, "records")
             if len(records):
-                first[records[0]] += 1
-                np.add.at(visits, records, 1.0)
-                np.add.at(moves, (records[:-1], records[1:]), 1.0)
-        if visits.sum() == 0:
+                np.add.at(moves, (np.append(size, records[:-1]), records), 1.0)
+        visits = moves.sum(axis=0)
+        if not visits.any():
             raise MethodError("there are no records in the traces; give at least one")
         common = 0.5 * visits / visits.sum() + 0.5 / size
         seen = moves.sum(axis=1, keepdims=True)
         learnt = np.where(seen > 0, moves / np.maximum(seen, 1), common)
-        steps = (1 - smoothing) * learnt + smoothing * common
-        start = (1 - smoothing) * first / first.sum() + smoothing * common
-        return cls(start / start.sum(), steps / steps.sum(axis=1, keepdims=True))
+        chances = (1 - smoothing) * learnt + smoothing * common
+        return cls(chances[-1], chances[:-1])
 
 
 def likelihoods(table: Table, reports: ArrayLike) -> FloatArray:
     """z(report | record) for every report, (T, K), of reports as output indices into the domain."""
-    return np.asarray(table.matrix.T[columns_of(table.problem.outputs.tolist(), reports)])
+    return table.matrix.T[columns_of(table.problem.outputs.tolist(), reports)]
 
 
 def track(
@@ -197,8 +197,7 @@ def track(
     seen = likelihoods(table, reports)
     named = np.asarray(reports)
     if isinstance(draws, int):
-        if draws < 1:
-            raise MethodError(f"draws is {draws}; a draw is made at every n-th fix, n from 1")
+        check_number(draws, "draws", "the n of every n-th fix, from 1", least=1)
         fresh = np.arange(len(seen)) % draws == 0
         return forward_backward(movement, np.where(fresh[:, None], seen, 1.0))
     if draws != "keyed":
@@ -261,7 +260,7 @@ def forward_backward(
     for t in range(len(likely) - 1, 0, -1):
         ahead = _normalised(step_to(t) @ ahead)
         both[t - 1] *= ahead
-    return np.asarray(both / both.sum(axis=1, keepdims=True))
+    return both / both.sum(axis=1, keepdims=True)
 
 
 def moment_leakage(
@@ -295,21 +294,19 @@ def moment_leakage(
     after = before = np.zeros_like(nats)
     steps = scipy.linalg.block_diag(*(way.steps for way in ways))
     seen_at = np.concatenate([way.start for way in ways]) / len(ways)
-    back = []
-    for _ in range(length - 1):
+    for t in range(1, length):
         joint = seen_at[:, None] * steps
         before_at = seen_at
         seen_at = joint.sum(axis=0)
         # Where nobody can be, it does not matter where they come from.
         from_where = np.where(seen_at > 0, joint, before_at[:, None])
-        back.append((from_where / np.where(seen_at > 0, seen_at, 1.0)).T)
-    for t in range(1, length):
+        back = (from_where / np.where(seen_at > 0, seen_at, 1.0)).T
         after = _carried(steps, nats + after)
-        before = _carried(back[t - 1], nats + before)
+        before = _carried(back, nats + before)
         bounds[-1 - t] += after
         bounds[t] += before
-    each = (len(ways), *shape[:1])
-    return np.asarray(bounds.reshape(length, *each, *each).max(axis=(1, 3)))
+    each = (len(ways), shape[0])
+    return bounds.reshape(length, *each, *each).max(axis=(1, 3))
 
 
 def _carried(steps: FloatArray, nats: FloatArray) -> FloatArray:
@@ -342,7 +339,7 @@ def _normalised(joint: FloatArray) -> FloatArray:
         raise MethodError(
             "these reports are impossible under this table and movement; raise the smoothing"
         )
-    return np.asarray(joint / joint.sum())
+    return joint / joint.sum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,7 +402,5 @@ def locate_anchor(
     belief = _posterior(weights, logs)
     place = int(best_records(problem.domain, belief[:, None])[1][0])
     distance = problem.domain.distances([place], None)[0]
-    order = np.argsort(distance, kind="stable")
-    last = min(int(np.searchsorted(np.cumsum(belief[order]), share)), len(order) - 1)
-    radius = float(distance[order[last]])
+    (radius,) = radii_holding(distance, belief, share)
     return Zone(belief, place, radius, float(belief[distance <= radius].sum()))

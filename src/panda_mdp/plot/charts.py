@@ -58,8 +58,8 @@ def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
         xscale="log",
         xlabel=f"epsilon [{inverse(unit)}] (more privacy to the left)",
         ylabel=f"expected loss [{plural(problem.loss_unit)}]",
+        ylim=(0, None),
     )
-    axes.set_ylim(bottom=0)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.legend(frameon=False)
@@ -90,8 +90,8 @@ def draw_privacy_loss(
         xlabel=f"distance of two records [{plural(unit)}]",
         ylabel="privacy loss: log of the largest odds change [nats]",
         xlim=(0, end),
+        ylim=(0, None),
     )
-    axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="upper left")
     return figure
 

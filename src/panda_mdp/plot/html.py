@@ -13,7 +13,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import FilePath, write_whole
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, plain
 from panda_mdp.city.city import City
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.attack import attack
@@ -46,13 +46,12 @@ def write_map(
     if target.suffix.lower() not in (".html", ".htm"):
         raise InvalidInputError(f"{target.name} does not end in .html")
     data = map_data(city, table, against)
-    heading = title or (city.name if city is not None and city.name else "Map")
+    heading = title or (city and city.name) or "Map"
     template = resources.files("panda_mdp.plot").joinpath("map.html").read_text(encoding="utf-8")
     # A tag inside a string could end the script.
-    payload = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    payload = json.dumps(plain(data, "null"), allow_nan=False).replace("<", "\\u003c")
     head, tail = template.replace("__TITLE__", html.escape(heading)).split("__DATA__", 1)
-    page = head + payload + tail
-    return write_whole(target, page)
+    return write_whole(target, head + payload + tail)
 
 
 def map_data(
@@ -91,7 +90,7 @@ def _reports(table: Table, ground: Ground, attacked: bool) -> Facts:
     """Where a table reports, and what the best guess makes of it."""
     told = {
         "method": str(table.method),
-        "guarantee": bool(table.audit.holds),
+        "guarantee": table.audit.holds,
         "epsilon": table.problem.epsilon,
         "places": _packed(METRES * report_places(table.problem, ground), "<f4"),
         "losses": _packed(expected_losses(table), "<f4"),
@@ -111,9 +110,9 @@ def _records(table: Table, places: FloatArray) -> Facts:
     return {
         "count": problem.size,
         "method": str(table.method),
-        "guarantee": bool(table.audit.holds),
+        "guarantee": table.audit.holds,
         "epsilon": problem.epsilon,
-        "audited": float(table.audit.epsilon) if np.isfinite(table.audit.epsilon) else None,
+        "audited": table.audit.epsilon,
         "unit": problem.domain.unit,
         "loss": table.loss,
         "loss_unit": problem.loss_unit,

@@ -43,7 +43,7 @@ from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import Collection, PatchCollection, PathCollection
+    from matplotlib.collections import Collection
     from matplotlib.figure import Figure
 
 SHARE = 0.8
@@ -61,14 +61,13 @@ class Plane:
     @classmethod
     def around(cls, lat: FloatArray, lon: FloatArray) -> Plane:
         """The projection around the middle of some places."""
-        return cls(float((lat.min() + lat.max()) / 2), float((lon.min() + lon.max()) / 2))
+        return cls((lat.min() + lat.max()) / 2, (lon.min() + lon.max()) / 2)
 
     def km(self, lat: FloatArray, lon: FloatArray) -> FloatArray:
         """East and north in km, shape (..., 2)."""
-        around = np.mod(np.asarray(lon) - self.lon + 180, 360) - 180
-        east = EARTH_RADIUS_KM * np.deg2rad(around) * np.cos(np.deg2rad(self.lat))
-        north = EARTH_RADIUS_KM * np.deg2rad(np.asarray(lat) - self.lat)
-        return np.stack([east, north], axis=-1)
+        around = (lon - self.lon + 180) % 360 - 180
+        east = around * np.cos(np.deg2rad(self.lat))
+        return EARTH_RADIUS_KM * np.deg2rad(np.stack([east, lat - self.lat], axis=-1))
 
 
 class Ground:
@@ -155,19 +154,18 @@ def outlines_of(zones: Places, size: int, plane: Plane) -> Shapes:
     return shapely.transform(shapely.normalize(zones.shapes), lambda xy: plane.km(*xy.T[::-1]))
 
 
-def zone_patches(outlines: Shapes, values: FloatArray | None = None) -> PatchCollection:
+def zone_patches(outlines: Shapes, values: FloatArray | None = None) -> Collection:
     """Zones for a picture: filled by their values, or only outlined."""
     from matplotlib.collections import PatchCollection
 
     patch = need("shapely.plotting", "drawing zones", "geo").patch_from_polygon
-    plain = {"facecolors": "none", "zorder": 2} if values is None else {"zorder": 3}
-    look: Any = {"edgecolors": PALE, "linewidths": 0.6, **plain}
-    marks = PatchCollection([patch(outline) for outline in outlines], **look)
+    look: Any = {"facecolors": "none", "zorder": 2} if values is None else {"zorder": 3}
+    marks = PatchCollection([*map(patch, outlines)], edgecolors=PALE, linewidths=0.6, **look)
     marks.set_array(values)
     return marks
 
 
-def mark(axes: Axes, points: FloatArray, **look: Any) -> PathCollection:
+def mark(axes: Axes, points: FloatArray, **look: Any) -> Collection:
     """Marks at places (..., 2) in km."""
     return axes.scatter(points[..., 0], points[..., 1], **look)
 
@@ -179,7 +177,7 @@ def draw_city(city: City, *, domain: Domain | None = None) -> Figure:
     figure, axes = ground.figure(f"{city.name or 'City'}\n{caption}", strong=domain is None)
     if domain is not None:
         records = ground.plane.km(*places_of(domain, city))
-        size = float(np.clip(4000 / len(records), 1.5, 30))
+        size = np.clip(4000 / len(records), 1.5, 30)
         mark(axes, records, s=size, color=BLUE, zorder=3, label=f"{len(records):,} records")
         legend_below(axes)
     return figure
@@ -210,13 +208,14 @@ def draw_record(
         caption += f", {SHARE:.0%} of reports {where}"
     figure, axes = ground.figure(f"{heading}, epsilon {_epsilon(table)}\n{caption}")
     goals = None if tasks is None else ground.points[check_indices(tasks, problem.size, "tasks")]
-    draw_reports(axes, report_places(problem, ground), circle_areas(share), home, goals)
+    areas = circle_areas(share)
+    draw_reports(axes, report_places(problem, ground), areas, home, goals)
     if radius:
         angle = np.linspace(0, 2 * np.pi, 200)
         ring = home[:, None] + radius * np.stack([np.cos(angle), np.sin(angle)])
         axes.plot(*ring, color=VERMILION, linewidth=1.2, linestyle="--", zorder=4,
                   label=f"holds {SHARE:.0%} of reports")  # fmt: skip
-    draw_reports_legend(axes, circle_areas(share))
+    draw_reports_legend(axes, areas)
     return figure
 
 
@@ -244,14 +243,12 @@ def _draw_star(axes: Axes, home: FloatArray, label: str) -> None:
 
 def draw_reports_legend(axes: Axes, areas: FloatArray) -> None:
     """What the marks of `draw_reports` mean, and the percentage that a circle of some area is."""
-    from matplotlib.collections import PathCollection
-
     # Probabilities sum to 1, so the sum of the areas is that of a certain report.
-    whole = float(areas.sum())
+    whole = areas.sum()
     share = round_length(LEGEND_AREA / whole)
-    legend = legend_below(axes)
+    legend: Any = legend_below(axes)
     for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-        if isinstance(handle, PathCollection) and text.get_text() == PROBABILITY:
+        if text.get_text() == PROBABILITY:
             handle.set_sizes([share * whole])
             text.set_text(f"probability: this area is {100 * share:g} %")
 
@@ -262,7 +259,7 @@ def draw_side_by_side(city: City, tasks: IntArray, shown: Sequence[MethodRun]) -
     problem = drawn[0].problem
     ground = Ground(problem.domain, city)
     points = ground.points
-    record = int(np.argmin(((points - points.mean(axis=0)) ** 2).sum(axis=1)))
+    record = np.argmin(((points - points.mean(axis=0)) ** 2).sum(axis=1))
     figure = new_figure(6.2 * len(drawn), 6.6)
     figure.suptitle(
         f"What is reported for one record, epsilon {problem.epsilon:g} {per(problem.domain.unit)}",
@@ -290,9 +287,11 @@ def draw_anchors(run: PandaRun, user: int, *, city: City | None = None) -> Figur
     """
     ground = Ground(run.problem.domain, city)
     anchors = run.anchor_sets[user]
-    size, total = float(np.clip(6000 / run.problem.size, 2, 30)), run.problem.size
-    count = f"{len(anchors):,} of {total:,} records"
-    figure, axes = ground.figure(f"One user's anchors: {count}\n{run.scheme.selection!r}")
+    total = run.problem.size
+    size = np.clip(6000 / total, 2, 30)
+    figure, axes = ground.figure(
+        f"One user's anchors: {len(anchors):,} of {total:,} records\n{run.scheme.selection!r}"
+    )
     rest = np.delete(ground.points, anchors, axis=0)
     mark(axes, rest, s=size, color=PALE, zorder=2, label="other records")
     mark(axes, ground.points[anchors], s=1.6 * size, color=BLUE, zorder=3,
@@ -352,7 +351,7 @@ def draw_values(ground: Ground, values: FloatArray, title: str, label: str) -> F
     finite_values = values[finite]
     low, high = np.percentile(finite_values, [1, 99]) if len(finite_values) else (0.0, 1.0)
     high = max(high, low + 0.01 * abs(low) + 1e-12)
-    size = float(np.clip(36000 / len(points), 4, 60))
+    size = np.clip(36000 / len(points), 4, 60)
     # High values last: they are what one looks for.
     order = np.flatnonzero(finite)[np.argsort(finite_values, kind="stable")]
     marks: Collection

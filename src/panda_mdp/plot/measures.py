@@ -6,7 +6,8 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.errors import MethodError
+from panda_mdp.meaning.attack import radii_holding
+from panda_mdp.problem import check_number
 from panda_mdp.table.mechanism import Table
 
 CURVE_RECORDS = 1500
@@ -44,12 +45,9 @@ def local_epsilons(table: Table) -> FloatArray:
 
 def radius_of_share(table: Table, record: int, share: float) -> float:
     """The radius around a record within which its report falls with probability `share`."""
-    if not 0 < share <= 1:
-        raise MethodError(f"share is {share!r}; it must lie in (0, 1]")
+    check_number(share, "share", "in (0, 1]", most=1)
     distance = table.problem.reports.distances(table.problem.domain, [record])[0]
-    order = np.argsort(distance, kind="stable")
-    reached = np.cumsum(table.row(record)[order])
-    return float(distance[order][np.argmax(reached >= share * (1 - 1e-12))])
+    return radii_holding(distance, table.row(record), share)[0]
 
 
 def privacy_losses(table: Table, reach: float, bins: int = 40) -> tuple[FloatArray, FloatArray]:

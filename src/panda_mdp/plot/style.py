@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +50,8 @@ def new_figure(width: float, height: float) -> Figure:
 def map_figure(points: FloatArray, title: str, *, beside: float = 0.0) -> tuple[Figure, Axes]:
     """A figure in the shape of the places that it shows; `beside` inches are for a colour bar."""
     wide, high = np.ptp(points, axis=0) + 1e-9
-    width = float(np.clip(6.4 * wide / high, 5.2, 9.5))
-    height = float(np.clip(width * high / wide, 4.0, 6.6))
+    width = np.clip(6.4 * wide / high, 5.2, 9.5)
+    height = np.clip(width * high / wide, 4.0, 6.6)
     figure = new_figure(width + beside, height + 0.9)
     # A title of the whole figure starts at its edge, however narrow the map is.
     figure.suptitle(title, x=0.015, ha="left", color=INK, fontsize=11.5)
@@ -80,7 +81,7 @@ def map_axes(axes: Axes, points: FloatArray) -> None:
     """Make axes a map: no frame, equal scale, a little room around the points, a scale bar."""
     artists = need("mpl_toolkits.axes_grid1.anchored_artists", "a scale bar", "plot")
     low, high = points.min(axis=0), points.max(axis=0)
-    room = 0.03 * float((high - low).max() or 1.0)
+    room = 0.03 * ((high - low).max() or 1.0)
     # The scale bar lies below what is drawn.
     (left, bottom), (right, top) = low - (room, 3 * room), high + room
     axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
@@ -101,20 +102,19 @@ def round_length(length: float) -> float:
     >>> round_length(7.3), round_length(0.43)
     (5.0, 0.2)
     """
-    power = 10.0 ** np.floor(np.log10(length))
-    return float(max(step * power for step in (1, 2, 5) if step * power <= length * (1 + 1e-12)))
+    power = 10.0 ** math.floor(math.log10(length))
+    return max(step * power for step in (1, 2, 5) if step * power <= length * (1 + 1e-12))
 
 
 def draw_streets(axes: Axes, nodes: FloatArray, u: Any, v: Any, *, strong: bool = False) -> None:
     """Streets as thin lines under everything else; thinner where there are many."""
     from matplotlib.collections import LineCollection
 
-    width = float(np.clip(60 / np.sqrt(len(u)), 0.15, 1.0))
     axes.add_collection(
         LineCollection(
             list(np.stack([nodes[u], nodes[v]], axis=1)),
             colors=INK if strong else STREET,
-            linewidths=width,
+            linewidths=np.clip(60 / np.sqrt(len(u)), 0.15, 1.0),
             zorder=1,
         )
     )
@@ -122,7 +122,7 @@ def draw_streets(axes: Axes, nodes: FloatArray, u: Any, v: Any, *, strong: bool 
 
 def circle_areas(share: FloatArray) -> FloatArray:
     """Areas of circles in proportion to probabilities, the largest of them no blot."""
-    return share * min(5000.0, 1600.0 / max(float(share.max()), 1e-300))
+    return share * min(5000.0, 1600.0 / max(share.max(), 1e-300))
 
 
 def legend_below(axes: Axes) -> Legend:
