@@ -15,14 +15,27 @@ Definition ratio_ok (e a b : Z) : bool :=
   | Gt => a * one <=? e * b
   end.
 
-(** Two rows, column by column; where both are at the floor there is nothing to compute. *)
-Fixpoint rows_ok (e : Z) (fs : list Z) (i : Z) (a b : list (Z * Z)) : bool :=
+(** Two rows, by the entries above the floor f of either: where both are at it there is nothing to
+    look at, however many columns there are. *)
+Fixpoint rows_ok (e : Z) (f : Z -> Z) (a : list (Z * Z)) : list (Z * Z) -> bool :=
+  fix along (b : list (Z * Z)) : bool :=
+    match a, b with
+    | [], [] => true
+    | (i, x) :: a', [] => ratio_ok e x (f i) && rows_ok e f a' []
+    | [], (j, y) :: b' => ratio_ok e (f j) y && along b'
+    | (i, x) :: a', (j, y) :: b' =>
+        match i ?= j with
+        | Lt => ratio_ok e x (f i) && rows_ok e f a' b
+        | Gt => ratio_ok e (f j) y && along b'
+        | Eq => ratio_ok e x y && rows_ok e f a' b'
+        end
+    end.
+
+(** The floors by their numbers are those of the list. *)
+Fixpoint numbered (f : Z -> Z) (fs : list Z) (i : Z) : bool :=
   match fs with
   | [] => true
-  | f :: fs =>
-      let (x, a') := next f i a in
-      let (y, b') := next f i b in
-      ratio_ok e x y && rows_ok e fs (i + 1) a' b'
+  | g :: fs => (f i =? g) && numbered f fs (i + 1)
   end.
 
 (** A record with what was computed of its point once. *)
@@ -42,7 +55,7 @@ Definition pair_ok (t : table) (a b : prepared) : bool :=
   let l := nats_low (metric t) (epsilon_num t) (epsilon_den t) (snd a) (snd b) in
   let e := exp_low l in
   (0 <=? l) && ((0 <? l) || (epsilon_num t =? 0)) && (one <=? e) && symmetric (metric t) a b
-  && rows_ok e (floors t) 0 (snd (fst a)) (snd (fst b)).
+  && rows_ok e (floor_at t) (snd (fst a)) (snd (fst b)).
 
 (** What is known of a tile: its first record, an upper bound on epsilon times the distance from there
     to any of its records, and the largest and smallest weight of every column. *)
@@ -120,7 +133,7 @@ Definition dimension (t : table) : nat := length (fst (row_of t 0)).
 
 Definition check (t : table) : bool :=
   (0 <=? epsilon_num t) && (0 <? epsilon_den t) && (0 <? denominator (metric t))
-  && forallb (record_ok t (dimension t)) (rows t)
+  && numbered (floor_at t) (floors t) 0 && forallb (record_ok t (dimension t)) (rows t)
   && forallb (fun tile => match tile with [] => false | _ => true end) (tiles t)
   && tiles_ok t (map (with_summary t) (tiles t)).
 
@@ -132,13 +145,14 @@ Variable t : table.
 Hypothesis num_nonneg : 0 <= epsilon_num t.
 Hypothesis den_pos : 0 < epsilon_den t.
 Hypothesis denominator_pos : 0 < denominator (metric t).
+Hypothesis floors_numbered : numbered (floor_at t) (floors t) 0 = true.
 
 Let full (r : record) : list Z := decode (floors t) 0 (snd r).
 
 (** Everything that [record_ok] says. *)
 Definition good (r : record) : Prop :=
   fits (metric t) (dimension t) (fst r) /\ (0 <= dist (metric t) (fst r) (fst r))%R /\
-  sum (full r) = total /\ (forall w, In w (full r) -> 0 <= w).
+  used_up (floors t) 0 (snd r) = true /\ sum (full r) = total /\ (forall w, In w (full r) -> 0 <= w).
 
 (** Two records whose rows keep the promise, both ways. *)
 Definition keeps (a b : record) : Prop := forall y : nat,
@@ -163,7 +177,7 @@ Qed.
 Lemma record_ok_good : forall r, record_ok t (dimension t) r = true -> good r.
 Proof.
   intros r H. unfold record_ok in H. rewrite !andb_true_iff in H.
-  destruct H as [[[Hp _] Hw] Hs]. unfold good. apply Z.eqb_eq in Hs.
+  destruct H as [[[Hp Hu] Hw] Hs]. unfold good. apply Z.eqb_eq in Hs.
   rewrite forallb_forall in Hw.
   repeat split; try assumption.
   - unfold point_ok, fits in *. destruct (metric t); try exact I.
@@ -177,7 +191,7 @@ Qed.
 
 Lemma weight_nonneg : forall r y, good r -> 0 <= nth y (full r) 0.
 Proof.
-  intros r y (_ & _ & _ & H). destruct (nth_in_or_default y (full r) 0) as [Hin | ->]; [|lia].
+  intros r y (_ & _ & _ & _ & H). destruct (nth_in_or_default y (full r) 0) as [Hin | ->]; [|lia].
   apply H, Hin.
 Qed.
 
@@ -204,16 +218,55 @@ Proof.
   destruct (Z.compare_spec a b); [subst; nia | |]; apply Z.leb_le in H; nia.
 Qed.
 
-Lemma rows_ok_both : forall e, one <= e -> forall fs i a b,
+Lemma used_up_head : forall fs i j w r, used_up fs i ((j, w) :: r) = true -> i <= j.
+Proof.
+  induction fs as [|f fs IH]; intros i j w r H; simpl in H; [discriminate|].
+  destruct (Z.eqb_spec j i); [lia|]. apply IH in H. lia.
+Qed.
+
+Lemma ratio_ok_same : forall e a, ratio_ok e a a = true.
+Proof. intros. unfold ratio_ok. rewrite Z.compare_refl. reflexivity. Qed.
+
+(** What is left to be looked at from the next column on. *)
+Lemma rows_ok_next : forall e g f i a b, g i = f ->
+  (forall j w r, a = (j, w) :: r -> i <= j) -> (forall j w r, b = (j, w) :: r -> i <= j) ->
+  rows_ok e g a b = true ->
+  ratio_ok e (fst (next f i a)) (fst (next f i b)) = true /\
+  rows_ok e g (snd (next f i a)) (snd (next f i b)) = true.
+Proof.
+  intros e g f i a b <- La Lb H. assert (S := ratio_ok_same e (g i)).
+  destruct a as [|[j x] a]; destruct b as [|[k y] b]; unfold next.
+  - split; [exact S | reflexivity].
+  - destruct (Z.eqb_spec k i) as [-> | N]; [|split; assumption].
+    cbn in H. apply andb_prop in H. exact H.
+  - destruct (Z.eqb_spec j i) as [-> | N]; [|split; assumption].
+    cbn in H. apply andb_prop in H. exact H.
+  - assert (Lj := La j x a eq_refl). assert (Lk := Lb k y b eq_refl).
+    assert (H' := H). cbn in H'.
+    destruct (Z.eqb_spec j i) as [-> | N]; destruct (Z.eqb_spec k i) as [-> | M].
+    + rewrite Z.compare_refl in H'. apply andb_prop in H'. exact H'.
+    + destruct (Z.compare_spec i k); try lia. apply andb_prop in H'. exact H'.
+    + destruct (Z.compare_spec j i); try lia. apply andb_prop in H'. exact H'.
+    + split; assumption.
+Qed.
+
+Lemma rows_ok_both : forall e g, one <= e -> forall fs i a b, numbered g fs i = true ->
+  used_up fs i a = true -> used_up fs i b = true ->
   (forall w, In w (decode fs i a) -> 0 <= w) -> (forall w, In w (decode fs i b) -> 0 <= w) ->
-  rows_ok e fs i a b = true -> forall y,
+  rows_ok e g a b = true -> forall y,
   nth y (decode fs i a) 0 * one <= e * nth y (decode fs i b) 0 /\
   nth y (decode fs i b) 0 * one <= e * nth y (decode fs i a) 0.
 Proof.
-  intros e He. induction fs as [|f fs IH]; intros i a b Ha Hb H y; simpl in *.
-  - destruct y; lia.
-  - destruct (next f i a) as [u a']. destruct (next f i b) as [v b'].
-    apply andb_prop in H. destruct H as [H1 H2]. simpl in Ha, Hb. destruct y as [|y].
+  intros e g He. induction fs as [|f fs IH]; intros i a b Hn Ua Ub Ha Hb H y.
+  - simpl. destruct y; lia.
+  - assert (La : forall j w r, a = (j, w) :: r -> i <= j)
+      by (intros j w r ->; apply (used_up_head _ _ _ _ _ Ua)).
+    assert (Lb : forall j w r, b = (j, w) :: r -> i <= j)
+      by (intros j w r ->; apply (used_up_head _ _ _ _ _ Ub)).
+    simpl in Hn. apply andb_prop in Hn. destruct Hn as [Hf Hn]. apply Z.eqb_eq in Hf.
+    destruct (rows_ok_next e g f i a b Hf La Lb H) as [H1 H2].
+    simpl in *. destruct (next f i a) as [u a']. destruct (next f i b) as [v b'].
+    simpl in *. destruct y as [|y].
     + apply ratio_ok_both; auto.
     + apply IH; auto.
 Qed.
@@ -234,7 +287,10 @@ Proof.
   assert (L := nats_low_le (metric t) (epsilon_num t) (epsilon_den t) (fst a) (fst b)
                  ltac:(lia) den_pos denominator_pos).
   set (l := nats_low _ _ _ _ _) in *.
-  intro y. destruct (rows_ok_both _ H1 (floors t) 0 (snd a) (snd b)) with (y := y) as [R1 R2].
+  intro y.
+  destruct (rows_ok_both _ _ H1 (floors t) 0 (snd a) (snd b) floors_numbered) with (y := y) as [R1 R2].
+  - apply Ga.
+  - apply Gb.
   - apply Ga.
   - apply Gb.
   - exact H3.
@@ -423,7 +479,7 @@ Lemma check_parts : forall t, check t = true ->
   (forall r, In r (rows t) -> good t r) /\ ForallOrdPairs (keeps t) (rows t).
 Proof.
   intros t H. unfold check in H. rewrite !andb_true_iff in H.
-  destruct H as [[[[[H1 H2] H3] H4] H5] H6]. apply Z.leb_le in H1. apply Z.ltb_lt in H2, H3.
+  destruct H as [[[[[[H1 H2] H3] Hn] H4] H5] H6]. apply Z.leb_le in H1. apply Z.ltb_lt in H2, H3.
   rewrite forallb_forall in H4, H5.
   assert (G : forall r, In r (rows t) -> good t r).
   { intros r Hr. apply record_ok_good; auto. }
@@ -440,7 +496,7 @@ Proof.
   assert (Ix' : In (row_of t x') (rows t)) by (apply nth_In, Hx').
   unfold W, weights, d.
   destruct (ForallOrdPairs_In K _ _ Ix Ix') as [E | [E | E]].
-  - rewrite <- E. destruct (G _ Ix) as (_ & D & _).
+  - rewrite <- E. destruct (G _ Ix) as (_ & D & _ & _ & _).
     assert (0 <= IZR (nth y (decode (floors t) 0 (snd (row_of t x))) 0%Z))%R
       by (apply IZR_le, (weight_nonneg t _ y (G _ Ix))).
     assert (1 <= exp (epsilon t * dist (metric t) (fst (row_of t x)) (fst (row_of t x))))%R.
@@ -457,5 +513,5 @@ Qed.
 Theorem check_stochastic : forall t, check t = true -> stochastic t.
 Proof.
   intros t H x Hx. destruct (check_parts t H) as (_ & _ & _ & G & _).
-  destruct (G (row_of t x) (nth_In _ _ Hx)) as (_ & _ & Hs & Hw). split; assumption.
+  destruct (G (row_of t x) (nth_In _ _ Hx)) as (_ & _ & _ & Hs & Hw). split; assumption.
 Qed.

@@ -1,4 +1,5 @@
-(** A table as it lies in a file: epsilon, a space, the floor of every column, and records in tiles.
+(** A table as it lies in a file: epsilon, a space, the floor of every column, as a list and by its
+    number, and records in tiles.
     A record is a point of the space (Distance.v) and its row: the entries above the floor, each with
     its column, columns ascending.  A dense table has the floors 0 and all its entries. *)
 
@@ -14,6 +15,7 @@ Record table := {
   epsilon_den : Z;
   metric : space;
   floors : list Z;
+  floor_at : Z -> Z;
   tiles : list (list record)
 }.
 

@@ -15,7 +15,9 @@ type table = {
   outputs : int;
   width : int; (* of a vector *)
   arrays : (string * values) list;
-  floors : Z.t list; (* none where weights are an array *)
+  floors : int64 array;
+  stored : int -> (int * int64) list; (* of a row: columns, ascending, and weights; all others are at the floor *)
+  large : bool; (* written out it would be more than a file may become *)
   edges : (int * int * int) list; (* of a graph: the lower end, the other, the length in steps *)
   apart : int array array Lazy.t; (* of a graph: all shortest paths, in steps *)
 }
@@ -289,6 +291,7 @@ let check_sizes kind width arrays =
       done
   | _ -> ()
 
+let most_losses = 1 lsl 26 (* that follow from distances and are written out *)
 let most_apart = 2000 (* records of which all shortest paths are looked for *)
 
 (* Edges between records, how many records, and the lengths of all shortest paths in steps, where they are
@@ -400,22 +403,21 @@ let peaked law vectors k width centres peaks =
   in
   Array.concat (List.init k row)
 
-(* Rows that are told as what lies above a floor, written out. *)
-let written_out floor starts columns values k m =
+(* Rows that are told as what lies above a floor. *)
+let over_floor starts columns values k m =
   need (Array.for_all (below (Array.length columns + 1)) starts && Array.for_all (below m) columns) "entries of no row";
   let at = Array.map Int64.to_int in
   let starts = at starts and columns = at columns in
   need (Array.length starts = k + 1 && starts.(0) = 0 && starts.(k) = Array.length columns) "entries of no row";
-  let rows = Array.init (k * m) (fun i -> floor.(i mod m)) in
   for x = 0 to k - 1 do
     need (starts.(x) <= starts.(x + 1) && starts.(x + 1) <= Array.length columns) "starts that fall";
-    for i = starts.(x) to starts.(x + 1) - 1 do
-      let y = columns.(i) in
-      need ((i = starts.(x) || columns.(i - 1) < y)) "columns do not ascend";
-      rows.((x * m) + y) <- values.(i)
+    for i = starts.(x) + 1 to starts.(x + 1) - 1 do
+      need (columns.(i - 1) < columns.(i)) "columns do not ascend"
     done
   done;
-  rows
+  fun x ->
+    let entry i = (columns.(starts.(x) + i), values.(starts.(x) + i)) in
+    List.init (starts.(x + 1) - starts.(x)) entry
 
 let from_blocks floor order s k m =
   need (m <= 65536 && Array.length order = k) "blocks of another shape";
@@ -431,6 +433,10 @@ let from_blocks floor order s k m =
   need (Array.for_all (fun z -> Z.sign z >= 0) floors
         && Z.leq (Array.fold_left Z.add Z.zero floors) total) "the floors are no weights";
   let at = ref 0 in
+  let above row =
+    let entry y w = if Z.equal w floors.(y) then None else Some (y, int64 w) in
+    List.filter_map Fun.id (List.mapi entry (Array.to_list row))
+  in
   let rows =
     Array.concat
       (List.init ((k + 255) / 256) (fun b ->
@@ -439,14 +445,12 @@ let from_blocks floor order s k m =
            need (!at + 4 + length <= String.length s.text) "blocks end early";
            let text = String.sub s.text (!at + 4) length in
            at := !at + 4 + length;
-           block text (min 256 (k - (256 * b))) floors))
+           Array.map above (block text (min 256 (k - (256 * b))) floors)))
   in
   need (!at = String.length s.text) "blocks are longer than their rows";
-  let weights = Array.init (k * m) (fun i -> int64 rows.(place.(i / m)).(i mod m)) in
-  let stored = ref 0 in
-  Array.iteri (fun i w -> if w <> floor.(i mod m) then incr stored) weights;
-  need (s.shape = [ k; m; !stored ]) "blocks of another number of entries";
-  weights
+  let stored = Array.fold_left (fun sum row -> sum + List.length row) 0 rows in
+  need (s.shape = [ k; m; stored ]) "blocks of another number of entries";
+  fun x -> rows.(place.(x))
 
 let read data =
   let claims, sections = sealed_sections data in
@@ -538,7 +542,11 @@ let read data =
         "a digest of losses that are here, or none"
   | _ -> raise (Unreadable "a digest is a text"));
   let others = optional "nodes" [ k ] @ optional "prior" [ k ] @ optional "loss" [ k; m ] in
-  need (8 * k * m <= plain_limit (String.length data)) "it would unpack to too much";
+  let large = 8 * k * m > plain_limit (String.length data) in
+  let follow = if power = Json.Word "null" then 0 else min (k * m) most_losses in
+  need (8 * follow <= plain_limit (String.length data)) "it would unpack to too much";
+  need (power = Json.Word "null" || k * m <= most_losses || Json.text (Json.get "kind" outputs) = "records")
+    "too many losses of places";
   let regions =
     if Json.has "mesh" claims then (
       need (kind = "haversine" && names_are [ "middle"; "spacing" ] (Json.get "mesh" claims)) "a mesh is over places";
@@ -552,22 +560,23 @@ let read data =
       [])
     else []
   in
-  let weights, floors =
+  let array weights = ((fun x -> List.init m (fun y -> (y, weights.((x * m) + y)))), Array.make m 0L) in
+  let stored, floors =
     if Json.has "factored" claims then (
       need (kind = "euclidean" && not (Json.has "selection" claims)) "peaks over a lattice need vectors";
+      need (not large) "it would unpack to too much";
       let vectors = match places with [ (_, Real a) ] -> a | _ -> [||] in
       let centres = whole "centres" [ m ] and peaks = whole "peaks" [ m ] in
-      (peaked (Json.get "factored" claims) vectors k width centres peaks, []))
-    else if has "weights" then (whole "weights" [ k; m ], [])
+      array (peaked (Json.get "factored" claims) vectors k width centres peaks))
+    else if has "weights" then array (whole "weights" [ k; m ])
     else
       let floor = whole "floor" [ m ] in
       need (Array.for_all (fun w -> Int64.compare w 0L >= 0) floor) "a floor is negative";
-      let sums = List.map Z.of_int64 (Array.to_list floor) in
-      if has "blocks" then (from_blocks floor (whole "order" [ k ]) (section "blocks") k m, sums)
+      if has "blocks" then (from_blocks floor (whole "order" [ k ]) (section "blocks") k m, floor)
       else
         let columns = whole "columns" [ -1 ] in
         let values = whole "values" [ Array.length columns ] in
-        (written_out floor (whole "starts" [ k + 1 ]) columns values k m, sums)
+        (over_floor (whole "starts" [ k + 1 ]) columns values k m, floor)
   in
   let bound =
     if has "bound_prices" && not (Json.has "selection" claims) then [ take "bound_prices" [ k ] ]
@@ -586,5 +595,5 @@ let read data =
   in
   let names = List.sort_uniq compare !taken in
   need (names = List.sort compare (List.map fst sections)) "sections that do not belong to it";
-  { claims; kind; unit; records = k; outputs = m; width; floors; edges = ways; apart;
-    arrays = places @ reports @ others @ regions @ bound @ [ ("weights", Whole weights) ] }
+  { claims; kind; unit; records = k; outputs = m; width; floors; stored; large; edges = ways; apart;
+    arrays = places @ reports @ others @ regions @ bound }

@@ -75,33 +75,30 @@ let rec cut place records =
     @ cut place (Array.sub sorted half (Array.length sorted - half))
 
 let checked table epsilon =
-  let k = table.records and m = table.outputs in
-  let weights = whole table "weights" in
+  let k = table.records and floor = Array.map Z.of_int64 table.floors in
   let points, metric, place = points table in
-  let floors = if table.floors = [] then List.init m (fun _ -> Z.zero) else table.floors in
   let row x =
-    List.filter_map Fun.id
-      (List.mapi
-         (fun y floor ->
-           let w = Z.of_int64 weights.((x * m) + y) in
-           if Z.equal w floor then None else Some (Z.of_int y, w))
-         floors)
+    let above (y, w) = if Int64.equal w table.floors.(y) then None else Some (Z.of_int y, Z.of_int64 w) in
+    List.filter_map above (table.stored x)
   in
   let records = Array.init k (fun x -> (points.(x), row x)) in
   let all = Array.init k Fun.id in
   let tiles = match place with Some place -> cut place all | None -> [ Array.to_list all ] in
   let epsilon_num, epsilon_den = fraction epsilon in
-  { Checked.epsilon_num; epsilon_den; metric; floors;
+  { Checked.epsilon_num; epsilon_den; metric; floors = Array.to_list floor;
+    floor_at = (fun y -> floor.(Z.to_int y));
     tiles = List.map (List.map (fun x -> records.(x))) tiles }
 
-let rows_of values m =
-  Array.init (Array.length values / m) (fun x -> List.init m (fun y -> Z.of_int64 values.((x * m) + y)))
+(* A row written out. *)
+let full table x =
+  let row = Array.map Z.of_int64 table.floors in
+  List.iter (fun (y, w) -> row.(y) <- Z.of_int64 w) (table.stored x);
+  Array.to_list row
 
 (* What holds along every edge of a graph holds along every path, and so for all pairs. *)
 let edges_hold table epsilon =
-  let num, den = fraction epsilon and m = table.outputs and weights = whole table "weights" in
-  let row x = List.init m (fun y -> Z.of_int64 weights.((x * m) + y)) in
-  Checked.edges_ok num den row (List.map (fun (i, j, steps) -> ((i, j), Z.of_int steps)) table.edges)
+  let num, den = fraction epsilon in
+  Checked.edges_ok num den (full table) (List.map (fun (i, j, steps) -> ((i, j), Z.of_int steps)) table.edges)
 
 (* ---- meshes *)
 
@@ -130,7 +127,7 @@ let check_places table middle spacing vertices =
     vertices
 
 let check_mesh table epsilon =
-  let mesh = Json.get "mesh" table.claims and m = table.outputs in
+  let mesh = Json.get "mesh" table.claims in
   let spacing = number "spacing" mesh in
   refuse (spacing > 0.) "a mesh without spacing";
   let middle =
@@ -143,7 +140,7 @@ let check_mesh table epsilon =
   let found = Hashtbl.create (2 * table.records) in
   let spacing_num, spacing_den = fraction spacing in
   let squared (i, j) = let i = Z.of_int64 i and j = Z.of_int64 j in Z.(add (add (mul i i) (mul i j)) (mul j j)) in
-  let rows = rows_of (whole table "weights") m in
+  let rows = Array.init table.records (full table) in
   Array.iteri
     (fun x v ->
       refuse (not (Hashtbl.mem found v)) "a vertex is there twice";
@@ -235,6 +232,8 @@ let check_balls table epsilon =
   done;
   left
 
+let positive = Array.for_all (fun v -> Z.sign v >= 0)
+
 let check_numbers table =
   List.iter
     (function _, Real a -> Array.iter (fun v -> refuse (Float.is_finite v) "not every number is finite") a
@@ -256,17 +255,14 @@ let losses table =
           Z.shift_left Z.one (128 * power)))
   else None
 
-(* prior times loss, over one denominator. *)
-let costs table (loss, c) =
-  let m = table.outputs in
+(* The prior, over one denominator. *)
+let prior table =
   let even = Array.make table.records (1. /. float_of_int table.records) in
   let prior, p = over_one_power (if List.mem_assoc "prior" table.arrays then real table "prior" else even) in
-  let positive = Array.for_all (fun v -> Z.sign v >= 0) in
   let mass = Q.make (Array.fold_left Z.add Z.zero prior) p in
   let billionth = Q.of_ints 1 1_000_000_000 in
-  refuse (positive prior && positive loss && Q.leq (Q.abs (Q.sub mass Q.one)) billionth)
-    "the prior is no law, or a loss is negative";
-  (Array.mapi (fun i l -> Z.mul prior.(i / m) l) loss, Z.mul p c)
+  refuse (positive prior && Q.leq (Q.abs (Q.sub mass Q.one)) billionth) "the prior is no law";
+  (prior, p)
 
 let check_loss table epsilon =
   let m = table.outputs in
@@ -274,19 +270,24 @@ let check_loss table epsilon =
   if proof && table.kind = "graph" && table.records > most_apart then "not computed: over so many records of a graph"
   else
   (* Distances take their time: they are computed where something is proved by them. *)
-  let found = if proof || List.mem_assoc "loss" table.arrays then losses table else None in
-  let costs, unit = costs table (Option.value found ~default:(Array.make (table.records * m) Z.zero, Z.one)) in
+  let found = if (proof && not table.large) || List.mem_assoc "loss" table.arrays then losses table else None in
+  let prior, p = prior table and loss, c = Option.value found ~default:([||], Z.one) in
+  refuse (positive loss) "a loss is negative";
+  let costs = Array.mapi (fun i l -> Z.mul prior.(i / m) l) loss and unit = Z.mul p c in
   let multipliers, l = if proof then over_one_power (real table "bound_multipliers") else ([||], Z.one) in
-  refuse (Array.for_all (fun v -> Z.sign v >= 0) multipliers) "a multiplier is negative";
+  refuse (positive multipliers) "a multiplier is negative";
   if Json.has "selection" table.claims then "none for two phases"
   else if List.mem_assoc "bound_prices" table.arrays then "not computed: prices are not summed here"
   else if not proof then
     if Json.get "lower_bound" (Json.get "notes" table.claims) = Json.Word "null" then "none"
     else "stated, not proved in this file"
+  else if table.large then "not computed: over so many losses"
   else if found = None then "not computed: the losses are neither in the file nor whole powers of distances"
   else
-    let sum = ref Z.zero and weights = whole table "weights" and pairs = whole table "bound_pairs" in
-    Array.iteri (fun i c -> sum := Z.add !sum (Z.mul c (Z.of_int64 weights.(i)))) costs;
+    let sum = ref Z.zero and pairs = whole table "bound_pairs" in
+    for x = 0 to table.records - 1 do
+      List.iteri (fun y w -> sum := Z.add !sum (Z.mul costs.((x * m) + y) w)) (full table x)
+    done;
     let exact = Q.make !sum (Z.mul unit (Z.shift_left Z.one 62)) in
     let rows =
         List.init table.records (fun x -> List.init m (fun y -> Z.mul l costs.((x * m) + y)))
@@ -307,7 +308,7 @@ let check_loss table epsilon =
       let points, metric, _ = points table in
       let epsilon_num, epsilon_den = fraction epsilon in
       let bare = { Checked.epsilon_num; epsilon_den; metric; floors = [];
-                   tiles = [ List.map (fun p -> (p, [])) (Array.to_list points) ] } in
+                   floor_at = Fun.id; tiles = [ List.map (fun p -> (p, [])) (Array.to_list points) ] } in
       let rec nat n = if n = 0 then Checked.O else Checked.S (nat (n - 1)) in
       (* What is proved is asked for: 1 % below the loss, 2 %, 4 % and so on. *)
       let proves share =

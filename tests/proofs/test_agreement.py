@@ -70,6 +70,32 @@ def test_what_it_does_not_read_is_refused_by_name(built, tmp_path):
     assert "coins is not read here" in said
 
 
+def test_rows_over_a_floor_are_read_as_they_are_stored_however_large_they_are(built, tmp_path):
+    """300 records x 115,000 outputs, 276 MB written out, of which two numbers are not the floor."""
+    records, outputs = 300, 115_000
+    file = forging.File.of(forging.honest("compact of places"))
+    file.header["domain"]["labels"] = None
+    each = forging.TOTAL // outputs
+    floor = np.full(outputs, each)
+    floor[-1] += forging.TOTAL - floor.sum()
+    file.sections.clear()
+    file.arrays = {
+        "lat": 41 + 1e-3 * np.arange(records),
+        "lon": np.full(records, 12.5),
+        "output_lat": np.full(outputs, 41.0),
+        "output_lon": np.full(outputs, 12.5),
+        "floor": floor,
+        "starts": np.where(np.arange(records + 1) > 5, 2, 0),
+        "columns": np.array([7, 9]),
+        "values": np.array([each + each // 100, each - each // 100]),
+    }
+    path = tmp_path / "wide.pmdp"
+    path.write_bytes(file.bytes())
+    assert 8 * records * outputs > (1 << 28) + 128 * path.stat().st_size
+    code, said = third(built, path)
+    assert code == 0 and library(path), said
+
+
 def test_a_bound_is_proved_by_its_multipliers(built, tmp_path):
     data = forging.changed("euclidean", forging.with_proof())
     path = forging.Sample("", "", data).write(tmp_path)

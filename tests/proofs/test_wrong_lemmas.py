@@ -34,6 +34,17 @@ WRONG = {
         "entry (tl (snd a)) (head (snd b)) =? entry (tl (snd b)) (head (snd a))",
         "true",
     ),
+    "an entry above the floor": (
+        "Check",
+        "| Lt => ratio_ok e x (f i) && rows_ok e f a' b",
+        "| Lt => rows_ok e f a' b",
+    ),
+    "an entry of the other row": (
+        "Check",
+        "| Gt => ratio_ok e (f j) y && along b'",
+        "| Gt => along b'",
+    ),
+    "floors of other columns": ("Check", "(f i =? g) && numbered", "numbered"),
     "row sums": ("Check", "&& (sum w =? total)", "&& (sum w <=? total)"),
     "triangles": ("Given", "1000000001 * (step + b)", "1000000002 * (step + b)"),
     "the draw's border": ("Sampler", "if u <? w then 0", "if u <=? w then 0"),
