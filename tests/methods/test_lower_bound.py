@@ -7,14 +7,19 @@ definitions alone: gradients within a polygon inside the disc, losses by quadrat
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
 from scipy.optimize import linprog
 
 import panda_mdp as pm
+from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Budget
-from panda_mdp.methods.everywhere import lower_bound, lower_problem
+from panda_mdp.methods.everywhere import Averaged, lower_bound, lower_problem
+from panda_mdp.table.bound import Proved
 
 DIRECTIONS = 12
 # Exact for cubics: a density, a loss and a probability that are linear each.
@@ -119,7 +124,7 @@ def asked():
 
 
 def bound_of(problem):
-    return lower_bound(problem, problem.domain.mesh, Budget(1e-3), "cpu")
+    return lower_bound(problem, problem.domain.mesh, Budget(1e-3), "cpu")[0]
 
 
 def test_finer_meshes_lose_less_and_never_less_than_the_bound(asked):
@@ -136,7 +141,34 @@ def test_a_bound_that_is_far_from_proved_is_below_the_optimum(asked):
     mesh = problem.domain.mesh
     exact = pm.solve_lp(lower_problem(problem, mesh), "all").loss
     for gap in (0.5, 0.1):
-        assert lower_bound(problem, mesh, Budget(gap), "cpu") <= exact * (1 + 1e-7)
+        assert lower_bound(problem, mesh, Budget(gap), "cpu")[0] <= exact * (1 + 1e-7)
+
+
+def test_the_bound_has_a_proof_that_belongs_to_its_prior_and_losses(asked):
+    problem, losses = asked
+    table = pm.optimal_everywhere(problem, 0.02)
+    proof = table.bound
+    assert isinstance(proof, Averaged) and proof.words == "proved, in no file"
+    assert 0.8 * losses[2] < pickle.loads(pickle.dumps(proof)).value == proof.value <= losses[2]
+    for share in (0.0, 0.5, 3.0):
+        values = proof.multipliers.values * share
+        assert replace(proof, multipliers=replace(proof.multipliers, values=values)).value < (
+            proof.value
+        )
+    people = np.where(problem.prior > 0, 1 + np.arange(problem.size), 0)
+    other = replace(problem, prior=people / people.sum())
+    with pytest.raises(PrivacyError, match="of another problem"):
+        table.with_facts(bound=Averaged(other, proof.multipliers))
+    with pytest.raises(PrivacyError, match="of another problem"):
+        table.with_facts(bound=Proved(problem, proof.multipliers))
+
+
+def test_what_is_private_at_vertices_alone_has_no_bound_of_every_point(asked):
+    """The vertices' own optimum loses less than any table of every point."""
+    problem, _ = asked
+    table = pm.optimal_everywhere(problem, 0.02)
+    for other in (pm.compact(table), pm.remap(table), pm.second_objective(table, "error", 0.01)):
+        assert other.bound is None and other.mesh is None
 
 
 def test_people_around_one_vertex_cost_no_more_than_a_table_that_ignores_them():

@@ -269,7 +269,10 @@ def solve(
         more = {"delta": table.delta, "violation": table.account.violation}
         write_json(json, {**numbers, **more, "download": table.download})
         return
-    details = {name: table.details.get(name) for name in ("second", "limited", "dominates")}
+    details = {
+        name: {k: v for k, v in table.details.get(name, {}).items() if k != "proof"} or None
+        for name in ("second", "limited", "dominates")
+    }
     solved = {name: getattr(table, name) for name in ("method", "lower_bound", "seconds")}
     solved["bound"] = None if table.bound is None else table.bound.words
     numbers |= {**solved, **details, "audited_epsilon": table.audit.epsilon}
@@ -286,20 +289,20 @@ TABLE = {
 SECOND = (
     "the loss, then {what} within {percent:g} % of it: {value:.4g}{of}, with the loss alone "
     "{before:.4g}{of}; no private table of loss {budget:.4g} {loss_unit} gets beyond "
-    "{bound:.4g}{of} (stated by this run, in no file proved)"
+    "{bound:.4g}{of} ({proof})"
 )
 LIMITED = (
     "the loss, with {what} at {side} {limit:.4g}{of} (it is {value:.4g}{of}); no private table "
-    "within that limit has less than {bound:.4g} {loss_unit} (stated by this run, in no file "
-    "proved), and without it the loss is {loss_without:.4g} {loss_unit}"
+    "within that limit has less than {bound:.4g} {loss_unit} ({proof}), and without it the loss is "
+    "{loss_without:.4g} {loss_unit}"
 )
 
 
 DOMINATES = (
     "all that a guesser gains, at the loss of the reference ({loss[1]:.4g} {loss_unit}): each is "
     "at most {factor:.3f} of what the reference gives away, and no private table has less than "
-    "{bound:.3f} (stated by this run, in no file proved); {parts}; the best guess is "
-    "{error[0]:.3g} {unit} off, {error[1]:.3g} there"
+    "{bound:.3f} ({proof}); {parts}; the best guess is {error[0]:.3g} {unit} off, {error[1]:.3g} "
+    "there"
 )
 
 
@@ -324,16 +327,17 @@ def meaning(mechanism: Any) -> list[tuple[str, str]]:
 def _optimised(details: Any, problem: Any) -> str:
     """Which objectives a table of `optimal` was made for, and what is proved of the second."""
     loss_unit = problem.loss_unit
+    told = [details[name] for name in ("dominates", "second", "limited") if name in details]
+    if not told:
+        return "the loss alone, which helps who guesses; --radius minds that (docs/lab.md)"
+    proof = told[0].get("proof")
+    facts = told[0] | {"proof": proof.words if proof else "stated by this run, in no file proved"}
     if "dominates" in details:
-        facts = details["dominates"]
         parts = ", ".join(
             f"{name} {a:.3g} of {b:.3g}" for name, (a, b) in facts["measures"].items()
         )
         said = DOMINATES.format(**facts, parts=parts, unit=problem.domain.unit, loss_unit=loss_unit)
         return said if facts["holds"] else f"NOT better by every measure: {said}"
-    facts = details.get("second") or details.get("limited")
-    if facts is None:
-        return "the loss alone, which helps who guesses; --radius minds that (docs/lab.md)"
     within = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
     return (SECOND if "second" in details else LIMITED).format(
         **facts,

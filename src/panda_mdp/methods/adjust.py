@@ -61,7 +61,7 @@ def remap(mechanism: Table) -> Table:
         weights[:, better] += mechanism.weights[:, y]
     method = f"{mechanism.method}, remapped"
     facts: Facts = {
-        "bound": mechanism.bound,
+        "bound": mechanism.bound_over_records,
         "stages": mechanism.stages + spent("remap"),
         "details": {**mechanism.details, "outputs_used": int(weights.any(axis=0).sum())},
     }

@@ -29,6 +29,7 @@ of second order in epsilon s. Any lower bound of that problem is one of the prob
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -46,6 +47,7 @@ from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Outputs, Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.mesh import Mesh
+from panda_mdp.table.bound import Proved
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism, attempts
 
@@ -130,13 +132,29 @@ def lowered(problem: Problem, mesh: Mesh, variation: tuple[float, float] = VARIA
 
 def lower_bound(
     problem: Problem, mesh: Mesh, budget: Budget, machine: Machine, progress: Report | None = None
-) -> float:
-    """A lower bound on the loss of every mechanism that is private at every point."""
+) -> tuple[float, Proved | None]:
+    """A lower bound on the loss of every mechanism that is private at every point, and the proof
+    of about as much in the problem of averages."""
     if np.count_nonzero(problem.prior) < 2:
         people = int(problem.prior.argmax())
-        return float(lowered(problem, mesh)[people].min())
+        return float(lowered(problem, mesh)[people].min()), None
     solved = certify(solver_for(lower_problem(problem, mesh), machine), budget, progress)
-    return max(solved.bound, 0.0)
+    return max(solved.bound, 0.0), solved.proof or solved.solver.proof()
+
+
+class Averaged(Proved):
+    """A lower bound of every point with its proof: multipliers of the averages' problem, which
+    follows from `problem`, the one that was given."""
+
+    filed = False
+
+    def bounds(self, problem: Problem) -> bool:
+        return spread(self.problem).identity == problem.identity
+
+    @cached_property
+    def value(self) -> float:
+        averages = lower_problem(self.problem, mesh_of(self.problem))
+        return max(Proved(averages, self.multipliers).value, 0.0)
 
 
 MOST_NATS = 1.0
@@ -178,6 +196,7 @@ class Everywhere(Solver):
 
     method = "optimal, everywhere"
     tuning = Tuning(first_check=FIRST_CHECK, growth=2.0, negligible=0.0)
+    _averages: Proved | None = None
 
     def __init__(self, problem: Problem, backend: Machine = "auto") -> None:
         self.given = problem
@@ -202,9 +221,10 @@ class Everywhere(Solver):
         limit = None if budget.time_limit is None else SHARE_OF_BOUND * budget.time_limit
         with standing.stage("lower bound"):
             share = Budget(budget.gap, limit)
-            standing.raise_bound(
-                lower_bound(self.given, self.mesh, share, self.machine, standing.progress)
+            bound, self._averages = lower_bound(
+                self.given, self.mesh, share, self.machine, standing.progress
             )
+            standing.raise_bound(bound)
         self._repair = MeshRepair(problem, self.mesh)
         start = warm_start(problem, constraint_graph(problem.domain, problem.epsilon))
         cost = problem.weighted_loss
@@ -215,6 +235,10 @@ class Everywhere(Solver):
         while self._iterates.iterations < target and not standing.late():
             self._iterates.advance(self.tuning.step)
         self.iterations = self._iterates.iterations
+
+    def proof(self) -> Proved | None:
+        found = self._averages
+        return found and Averaged(self.given, found.multipliers)
 
     def candidate(self) -> FloatArray:
         return self._repair.run(self._iterates.matrix())

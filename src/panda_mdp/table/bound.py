@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy
@@ -109,6 +110,8 @@ class Proved(RebuiltOnCopy):
 
     problem: Problem
     multipliers: Multipliers | Prices
+    filed: ClassVar = True
+    """Whether files hold the proof; what is read of one that they do not is stated."""
 
     def __post_init__(self) -> None:
         problem, given = self.problem, self.multipliers
@@ -129,7 +132,7 @@ class Proved(RebuiltOnCopy):
 
     def __repr__(self) -> str:
         count, kind = len(self.multipliers.values), type(self.multipliers).__name__.lower()
-        return f"Proved({self.value:.6g} {self.problem.loss_unit}, {count:,} {kind})"
+        return f"{type(self).__name__}({self.value:.6g}, {count:,} {kind})"
 
     @cached_property
     def value(self) -> float:
@@ -141,12 +144,16 @@ class Proved(RebuiltOnCopy):
             return total - problem.loss_error * abs(total)
         return dual_bound(problem, given, allowance=2.0)
 
+    def bounds(self, problem: Problem) -> bool:
+        """Whether it is one of the loss of that problem's tables."""
+        return self.problem is problem
+
     @property
     def words(self) -> str:
         """How sure it is."""
-        return "proved"
+        return "proved" if self.filed else "proved, in no file"
 
-    def shortened(self) -> Proved:
+    def shortened(self) -> Self:
         """The proof without its faintest multipliers, the others rounded down to 12 bits."""
         given = self.multipliers
         if isinstance(given, Prices):
@@ -154,7 +161,7 @@ class Proved(RebuiltOnCopy):
         kept = given.values > FAINTEST * given.values.max(initial=0.0)
         digits = given.values[kept].view(np.int64) >> LOST_BITS << LOST_BITS
         parts = given.owner[kept], given.columns[kept], digits.view(np.float64)
-        return Proved(self.problem, Multipliers.listed(given.pairs, *parts))
+        return replace(self, multipliers=Multipliers.listed(given.pairs, *parts))
 
 
 @dataclass(frozen=True)
@@ -276,7 +283,7 @@ def _reduced_blocks(
             plus, minus = up[rows].toarray(), down[rows].toarray()
             sizes = np.abs(own) + plus + minus
             error = terms[rows] * (UNIT_ROUNDOFF * sizes + SMALLEST)
-            yield own * (1 - problem.loss_error) + plus - minus - error
+            yield own - problem.loss_error * np.abs(own) + plus - minus - error
 
 
 def total_from_below(values: FloatArray) -> float:

@@ -46,7 +46,7 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     them: clients need neither.
     """
     problem, bound = mechanism.problem, mechanism.bound
-    proof = bound.multipliers if isinstance(bound, Proved) and losses else None
+    proof = bound.multipliers if isinstance(bound, Proved) and bound.filed and losses else None
     rows = weight_sections(problem.domain, mechanism.weights)
     header, sections = describe_problem(problem, mechanism.mesh, given=losses)
     if isinstance(mechanism.weights, FactoredRows):
@@ -105,10 +105,13 @@ def describe_notes(
 
 
 def _plain_details(details: Mapping[str, Any]) -> Facts:
-    """What JSON can hold."""
+    """What JSON can hold, and no proofs."""
     kept = {}
     for name, value in details.items():
-        if name == "stated_loss":
+        if name == "stated_loss" or isinstance(value, Proved):
+            continue
+        if isinstance(value, Mapping):
+            kept[name] = _plain_details(value)
             continue
         try:
             kept[name] = json.loads(json.dumps(plain(value), allow_nan=False))

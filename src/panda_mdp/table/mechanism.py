@@ -206,6 +206,12 @@ class Table(RebuiltOnCopy):
         return None if self.bound is None else self.bound.value
 
     @property
+    def bound_over_records(self) -> Bound | None:
+        """The bound where it is one of all tables that are private over the records: tables of
+        every point have more to keep."""
+        return self.bound if self.mesh is None else None
+
+    @property
     def gap(self) -> float | None:
         """Relative distance of the loss to the lower bound; None where there is no bound."""
         if self.lower_bound is None:
@@ -257,7 +263,7 @@ class Table(RebuiltOnCopy):
 
     def _check(self) -> None:
         """Refuse what is said of the table where it cannot be."""
-        if isinstance(self.bound, Proved) and self.bound.problem is not self.problem:
+        if isinstance(self.bound, Proved) and not self.bound.bounds(self.problem):
             raise PrivacyError("the proof of the lower bound is of another problem")
 
     @sealed

@@ -63,7 +63,7 @@ def compact(
             mechanism.problem,
             rows,
             mechanism.method,
-            bound=mechanism.bound,
+            bound=mechanism.bound_over_records,
             stages=(*mechanism.stages, ("thin", time.perf_counter() - start)),
         )
         if isinstance(answer, Mechanism):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import displacement_problem, is_private, random_domain
@@ -9,9 +12,9 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.compute.numba.pdhg import onto_simplex
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.certify import Budget, Progress, certify
-from panda_mdp.methods.second.limits import Descent, Limit, mixture
+from panda_mdp.methods.second.limits import Descent, Limit, Traded, mixture
 from panda_mdp.methods.second.objectives import NAMES, Guesses, objective, quantity
 from panda_mdp.methods.second.second import first_table
 from panda_mdp.space.guesses import best_guesses
@@ -184,6 +187,44 @@ def test_the_first_order_method_brackets_the_optimum(name):
     assert goal.sign * facts["value"] < goal.sign * facts["before"]
     assert table.loss <= facts["budget"]
     assert is_private(problem.domain, table.weights, problem.epsilon)
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu"])
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_have_a_proof_and_other_numbers_prove_no_more_than_is_so(name, backend, tmp_path):
+    problem = problem_of(5, 12, 6)
+    radius = 1.0 if name == "located" else None
+    sign, forms = objective(problem, name, radius).sign, forms_of(problem, name, radius)
+    table = pm.second_objective(problem, name, 0.05, radius=radius, gap=1e-3, backend=backend)
+    second, shift = table.details["second"], shift_of(problem, name)
+    limit = 0.5 * (second["value"] + second["before"])
+    held = pm.limit_attacker(problem, name, limit, radius=radius, gap=1e-3, backend=backend)
+    limited = held.details["limited"]
+    optima = {
+        second["proof"]: brute_force(problem, forms, budget=second["budget"], shift=shift),
+        limited["proof"]: brute_force(problem, forms, limit=sign * limit, shift=shift),
+    }
+    assert sign * second["proof"].value == second["bound"]
+    assert limited["proof"].value == limited["bound"]
+    rng = np.random.default_rng(1)
+    for proof, best in optima.items():
+        assert isinstance(proof, Traded) and proof.words == "proved, in no file"
+        assert 0 <= best + 1e-9 - pickle.loads(pickle.dumps(proof)).value <= 0.1 * abs(best)
+        for _ in range(20):
+            shares, (price, rate) = rng.random(proof.trade.weights.shape), rng.lognormal(size=2)
+            values = proof.multipliers.values * rng.lognormal(size=proof.multipliers.values.shape)
+            given = replace(proof.multipliers, values=values)
+            for trade in (
+                replace(proof.trade, weights=shares),
+                replace(proof.trade, price=proof.trade.price * price, rate=rate),
+            ):
+                other = replace(proof, trade=trade)
+                assert other.value <= best + 1e-9
+                assert replace(other, multipliers=given).value <= best + 1e-9
+        # It is no bound of the table's loss among all tables, and in no file.
+        with pytest.raises(PrivacyError, match="of another problem"):
+            table.with_facts(bound=proof)
+    assert "proof" not in pm.load(table.save(tmp_path / "t.pmdp")).details["second"]
 
 
 @pytest.mark.parametrize("name", NAMES)

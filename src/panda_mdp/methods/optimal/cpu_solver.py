@@ -227,7 +227,7 @@ class CpuSolver(GraphSolver, Float32Halpern):
         in_parts(least_reduced_costs, len(least), *tables, *edges, self.unit, least)
         return self.program.least_of_records(least)
 
-    def _lent(self) -> Lent:
+    def lent(self) -> Lent:
         sides = (self._u[:, 0].copy(), self._u[:, 1].copy())
         return Lent(self.program, self.ends, self.growth_above, sides, self._inverse, self.unit)
 

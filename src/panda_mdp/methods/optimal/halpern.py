@@ -148,6 +148,28 @@ class Lent(NamedTuple):
     unit: float
     """Of the costs that they are for."""
 
+    @property
+    def multipliers(self) -> Multipliers:
+        """In the form that a file holds, read off as its kernel does where both sides have their
+        sign; of outputs that a tile has twice the first."""
+        program, ends, above, sides, inverse, unit = self
+        first = ~program.tiling.again[program.tile[ends[:, 0]]]
+        found = []
+        for side in range(2):
+            own = sides[side]
+            other = sides[1 - side]
+            edge, column = np.nonzero((own > 0) & (other < 0) & first)
+            near = ends[edge, side]
+            far = ends[edge, 1 - side]
+            up = own[edge, column].astype(float) * inverse[near, column]
+            down = other[edge, column].astype(float) * inverse[far, column]
+            value = unit * np.minimum(up, -down / above[edge])
+            output = program.tiling.tiles[program.tile[near], column]
+            sound = np.isfinite(value)
+            found.append((edge[sound] + side * len(ends), output[sound], value[sound]))
+        owner, outputs, values = map(np.concatenate, zip(*found, strict=True))
+        return Multipliers.listed(both_ways(program.record[ends]), owner, outputs, values)
+
 
 class GraphSolver(Halpern):
     """Iterates on a problem's constraint graph, cut into tiles; what was reached is kept when pairs
@@ -222,7 +244,7 @@ class GraphSolver(Halpern):
         if bound > self._best:
             self._best = bound
             # Later multipliers may prove less. Of large problems they are not kept.
-            self._kept = self._lent() if self.problem.loss.size <= MOST_KEPT else None
+            self._kept = self.lent() if self.problem.loss.size <= MOST_KEPT else None
         # Where plain costs outside are the least, seeing more would raise the bound.
         limited = float(np.maximum(inside - outside, 0.0).sum())
         if limited > tuning.limited * abs(bound) and tiling.nats < tuning.most_nats:
@@ -230,34 +252,15 @@ class GraphSolver(Halpern):
         return bound
 
     @abstractmethod
-    def _lent(self) -> Lent:
+    def lent(self) -> Lent:
         """The current multipliers, on the host and to be kept."""
 
     def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
         """Go on from the multipliers of a solve at `epsilon`, where that is done."""
 
     def proof(self) -> Proved:
-        """What the best `bound` rests on, or of large problems the present multipliers, in the form
-        that a file holds, read off as its kernel does where both sides have their sign; of outputs
-        that a tile has twice the first."""
-        program, ends, above, sides, inverse, unit = self._kept or self._lent()
-        first = ~program.tiling.again[program.tile[ends[:, 0]]]
-        found = []
-        for side in range(2):
-            own = sides[side]
-            other = sides[1 - side]
-            edge, column = np.nonzero((own > 0) & (other < 0) & first)
-            near = ends[edge, side]
-            far = ends[edge, 1 - side]
-            up = own[edge, column].astype(float) * inverse[near, column]
-            down = other[edge, column].astype(float) * inverse[far, column]
-            value = unit * np.minimum(up, -down / above[edge])
-            output = program.tiling.tiles[program.tile[near], column]
-            sound = np.isfinite(value)
-            found.append((edge[sound] + side * len(ends), output[sound], value[sound]))
-        owner, outputs, values = map(np.concatenate, zip(*found, strict=True))
-        pairs = both_ways(program.record[ends])
-        return Proved(self.problem, Multipliers.listed(pairs, owner, outputs, values))
+        """What the best `bound` rests on, or of large problems the present multipliers."""
+        return Proved(self.problem, (self._kept or self.lent()).multipliers)
 
 
 def growths(problem: Problem, length: FloatArray) -> tuple[FloatArray, FloatArray]:

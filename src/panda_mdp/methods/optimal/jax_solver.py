@@ -293,7 +293,7 @@ class JaxSolver(GraphSolver):
             folded = pdhg.folded(z, self.nodes.arrays, self._on.whole(self.tiling.fold))
             return self.nodes.sees, folded, float(loss)
 
-    def _lent(self) -> Lent:
+    def lent(self) -> Lent:
         host = self._on.host
         edges = self._edges
         ends = np.stack([np.asarray(edges.first), np.asarray(edges.second)], axis=1)

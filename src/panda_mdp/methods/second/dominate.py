@@ -43,7 +43,7 @@ from panda_mdp.methods.second.objectives import (
     guess_sets,
     place_error,
 )
-from panda_mdp.methods.second.second import concluded, first_table, second_solve
+from panda_mdp.methods.second.second import bounded, concluded, first_table, second_solve
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, Table
 
@@ -169,6 +169,11 @@ class Combined(Forms):
         """For an LP: every measure at most t of the references', what is limited theirs."""
         return list(self.measures)
 
+    def priced(self, ceilings: Sequence[Measure], prices: FloatArray) -> tuple[Forms, float]:
+        total = sum(p * c.reference for p, c in zip(prices, ceilings, strict=True) if c.shared)
+        rates = prices / total * (1 - 1e-12)
+        return replace(self, measures=tuple(ceilings), rates=rates), float(total)
+
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
         """Rates that follow what is worst at a table."""
         own = zip(self.measures, self._split(weights), strict=True)
@@ -279,7 +284,7 @@ def least_factor(
     both = list(zip(ours, theirs, strict=True))
     facts = {
         "factor": factor,
-        "bound": standing.bound,
+        **bounded(standing),
         "measures": {name: (value, reference) for value, reference, name in gained},
         "error": (ours[0][1], theirs[0][1]),
         "loss": (best.loss, most),

@@ -95,9 +95,14 @@ class TradeOff(CpuSolver):
             self._w = keep * (2 * new - self._w) + (1 - keep) * self._w0
         return moved
 
+    @property
+    def weights(self) -> FloatArray:
+        """Of the forms, on their simplexes."""
+        return self.forms.onto(self._w)
+
     def least_trade(self) -> float:
         """L with loss + price v >= L for every private table, rigorously."""
-        below = self.forms.below(self.forms.onto(self._w))
+        below = self.forms.below(self.weights)
         # What rounds the product is within what `below` leaves, and the sum's within the kernel's.
         added = self.price * below[self.program.record]
         self._cost64 = np.ascontiguousarray(self._plain64 + added)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -37,7 +37,7 @@ from panda_mdp.compute.highs import Answer, multipliers
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
-from panda_mdp.methods.optimal.dual import boxed_bound, free_bound
+from panda_mdp.methods.optimal.dual import boxed_bound, edge_multipliers, free_bound
 from panda_mdp.methods.optimal.graph import ALL_PAIRS_RECORDS, all_pairs, constraint_graph
 from panda_mdp.methods.optimal.lp import (
     INFLATED,
@@ -50,9 +50,12 @@ from panda_mdp.methods.optimal.lp import (
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.objectives import Forms
 from panda_mdp.privacy.repair import estimate, repair
+from panda_mdp.problem import Problem
+from panda_mdp.table.bound import Multipliers, Proved, reduced_from_below, total_from_below
 from panda_mdp.table.mechanism import Mechanism, floor_row, normalise, release
 
 if TYPE_CHECKING:
+    from panda_mdp.methods.optimal.halpern import Lent
     from panda_mdp.methods.second.first_order import TradeOff
 
 
@@ -86,6 +89,53 @@ class Point:
     least: float
     """What is made least."""
     table: FloatArray
+
+
+@dataclass(frozen=True)
+class Trade:
+    """A price of the objective's forms, and a rate of the loss, of which one is limited."""
+
+    on_loss: bool
+    """Whether the loss is at most `most`, or else the objective is."""
+    most: float
+    forms: Forms
+    weights: FloatArray
+    """Of the forms, (guesses, m)."""
+    price: float
+    rate: float = 1.0
+
+    def cost(self, problem: Problem) -> FloatArray:
+        """What every table pays at most for rate loss + price v, (K, m)."""
+        # What rounds the products and the sum is within what `below` leaves.
+        below = self.forms.below(self.weights)
+        return self.rate * problem.weighted_loss + self.price * below
+
+    def bound(self, least: float) -> float:
+        """Below what is made least, from a bound below rate loss + price v."""
+        limited, free = (self.rate, self.price) if self.on_loss else (self.price, self.rate)
+        taken = limited * self.most
+        left = least - taken - 4 * ROUNDED * (abs(least) + abs(taken))
+        return left / free + self.forms.offset if free > 0 else -math.inf
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Traded(Proved):
+    """A bound on what a limit makes least, with its proof: multipliers at the costs of a trade,
+    whose forms are those of this process."""
+
+    multipliers: Multipliers
+    trade: Trade
+    filed = False
+
+    def bounds(self, problem: Problem) -> bool:
+        return False
+
+    @cached_property
+    def value(self) -> float:
+        """No epsilon-mDP table within the limit has less."""
+        cost = self.trade.cost(self.problem)
+        reduced = reduced_from_below(self.problem, self.multipliers, cost)
+        return self.trade.bound(total_from_below(reduced.min(axis=1)))
 
 
 class Limit:
@@ -122,14 +172,6 @@ class Limit:
             return f"{self.first.method}, then {goal.name}"
         side = "least" if goal.sign < 0 else "most"
         return f"optimal, {goal.name} at {side} {goal.sign * self.most:g}"
-
-    def bound(self, least: float, price: float) -> float:
-        """Below what is made least, from a bound below loss + price v."""
-        taken = self.most if self.on_loss else price * self.most
-        left = least - taken - 4 * ROUNDED * (abs(least) + abs(taken))
-        if self.on_loss:
-            return left / price if price > 0 else -math.inf
-        return left
 
     def score(self, inside: Point, outside: Point | None) -> float:
         """What is made least, at most, of the mixture of two tables that just meets the limit."""
@@ -233,12 +275,13 @@ class ExactLimit(LimitSolver, OneLp):
         self.edges = self.graph.count
         self.exponent = problem.epsilon * self.graph.length
         self._ceilings = self.goal.ceilings(limit.most, limit.on_loss)
+        self.trades: list[Traded] = []
 
     def advance(self, target: int, standing: Standing) -> None:
         for _ in range(GUESSED_AGAIN):
             self.answer = Answer()
             super().advance(target, standing)
-            self._bound = max(self._bound, self._proved())
+            self._bound = max(self._bound, self._trade())
             table = super().candidate()
             if table is None or not table.sum(axis=1).all():
                 return
@@ -255,6 +298,9 @@ class ExactLimit(LimitSolver, OneLp):
 
     def bound(self) -> float:
         return self._bound
+
+    def proof(self) -> Traded | None:
+        return max(self.trades, key=lambda trade: trade.value, default=None)
 
     def parts(self) -> Parts:
         limit = self.limit
@@ -290,8 +336,8 @@ class ExactLimit(LimitSolver, OneLp):
         upper = np.concatenate([upper, np.zeros(len(free) - len(room)), room])
         return np.eye(1, rows.shape[1], rows.shape[1] - 1)[0], rows, np.append(lower, free), upper
 
-    def _proved(self) -> float:
-        """The module's head, with the prices of the LP."""
+    def _trade(self) -> float:
+        """The bound of the module's head, with the prices of the LP; its proof needs no box."""
         problem, graph, limit, ceilings = self.problem, self.graph, self.limit, self._ceilings
         if self.answer.prices is None:
             return -math.inf
@@ -300,21 +346,16 @@ class ExactLimit(LimitSolver, OneLp):
         ends = np.cumsum([size, 2 * graph.count * outputs, *counts])
         _, edge, *weights, rates = np.split(self.answer.prices, ends)
         rates = np.maximum(-rates, 0.0)
-        total = float(rates[self._shared].sum())
-        if not total > 0:
+        if not rates[self._shared].any():
             return -math.inf
         prices = rates / [*(ceiling.reference for ceiling in ceilings), self.scale]
-        cost = prices[-1] * problem.weighted_loss
-        for price, ceiling, forms in zip(prices[:-1], ceilings, weights, strict=True):
-            cost = cost + price * ceiling.gain.below(-forms.reshape(-1, outputs))
-        given = (prices * [*(c.fixed for c in ceilings), limit.most])[~self._shared]
+        forms, price = self.goal.priced(ceilings, prices[:-1])
+        shares = -np.concatenate(weights).reshape(-1, outputs)
+        trade = Trade(limit.on_loss, limit.most, forms, shares, price, float(prices[-1]))
         edges = multipliers(edge * self._factors, self.exponent, outputs)
-        # What rounds the products and the sums is within what `below` leaves.
-        least = boxed_bound(problem, graph, edges, self._most * INFLATED, cost)
-        left = least - given.sum() - 4 * ROUNDED * (abs(least) + np.abs(given).sum())
-        unit = 1.0 if self.goal.relative else ceilings[0].reference
-        bound = (unit if limit.on_loss else self.scale) * left / total
-        return float(bound - 8 * ROUNDED * abs(bound))
+        cost = trade.cost(problem)
+        self.trades.append(Traded(problem, edge_multipliers(graph, edges), trade))
+        return trade.bound(boxed_bound(problem, graph, edges, self._most * INFLATED, cost))
 
     def table(self, values: FloatArray) -> FloatArray:
         shares = np.maximum(values[: self.problem.loss.size], 0.0)
@@ -326,7 +367,8 @@ class Descent(LimitSolver):
 
     def __init__(self, limit: Limit, solver: TradeOff | None = None) -> None:
         super().__init__(limit)
-        self._given = solver
+        self._given, self._best = solver, -math.inf
+        self._best_trade: tuple[Trade, Lent] | None = None
 
     def begin(self, standing: Standing) -> None:
         from panda_mdp.methods.second.first_order import TradeOff
@@ -403,7 +445,18 @@ class Descent(LimitSolver):
     def bound(self) -> float:
         if self.ended is not None:
             return -math.inf
-        return self.limit.bound(self.solver.least_trade(), self.price) + self.solver.forms.offset
+        solver, limit = self.solver, self.limit
+        trade = Trade(limit.on_loss, limit.most, solver.forms, solver.weights, self.price)
+        bound = trade.bound(solver.least_trade())
+        if bound > self._best:
+            self._best, self._best_trade = bound, (trade, solver.lent())
+        return bound
+
+    def proof(self) -> Traded | None:
+        if self._best_trade is None:
+            return None
+        trade, lent = self._best_trade
+        return Traded(self.problem, lent.multipliers, trade)
 
     def candidate(self) -> tuple[FloatArray, FloatArray | None]:
         return self.inside.table, None if self.outside is None else self.outside.table

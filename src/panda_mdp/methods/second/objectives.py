@@ -11,6 +11,7 @@ audits stay what they are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
@@ -127,6 +128,10 @@ class Forms:
         if on_loss:
             return [Measure("", self, unit, aim=self.least)]
         return [Measure("", self, unit, False, most, most)]
+
+    def priced(self, ceilings: Sequence[Measure], prices: FloatArray) -> tuple[Forms, float]:
+        """The forms of an LP's ceilings at its prices, and what all of them are at."""
+        return ceilings[0].gain, float(prices[0])
 
     @property
     def least(self) -> float:

@@ -12,11 +12,13 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import Budget, Report, Standing, certify
 from panda_mdp.methods.optimal.backends import Machine, choose
+from panda_mdp.methods.optimal.dual import WORTH
 from panda_mdp.methods.optimal.optimal import FirstOrder, solver_for
 from panda_mdp.methods.optimal.starts import one_row
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import Name, check_name, objective, quantity
 from panda_mdp.problem import Problem, check_number
+from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def second_objective(
         "objective": name,
         "radius": radius,
         "value": goal.sign * standing.value,
-        "bound": goal.sign * standing.bound,
+        **bounded(standing, goal.sign),
         "before": goal.sign * limit.inside.least,
         "unit": goal.unit,
         "slack": slack,
@@ -138,6 +140,7 @@ def limit_attacker(
         "loss_without": free.loss,
         "bound_without": free.lower_bound,
         "bound": least,
+        "proof": free.bound if isinstance(free.bound, Proved) else None,
         "unit": goal.unit,
         "value": goal.sign * value,
         "stopped": "met without it",
@@ -145,10 +148,10 @@ def limit_attacker(
     if value <= asked.most:
         return free.with_facts(details={**free.details, "limited": facts})
     standing = second_solve(asked, exact, trade_off, budget, progress)
-    facts |= {
-        "value": goal.sign * asked.limited(standing.certified.matrix),
-        "bound": max(standing.bound, least),
-    }
+    found = bounded(standing)
+    facts |= {"value": goal.sign * asked.limited(standing.certified.matrix)}
+    if found["bound"] > least:
+        facts |= found
     return concluded(standing, free, "limited", facts)
 
 
@@ -175,12 +178,20 @@ def halved(budget: Budget) -> Budget:
     return replace(budget, time_limit=None if seconds is None else seconds / 2)
 
 
+def bounded(standing: Standing, sign: float = 1.0) -> dict[str, Any]:
+    """The bound of what was made least, and its proof where that gives next to nothing away."""
+    bound, proof = standing.bound, standing.solver.proof()
+    least = bound - WORTH * (standing.budget.gap or 0.0) * abs(bound)
+    proof = proof if proof is not None and proof.value >= least else None
+    return {"bound": sign * (proof.value if proof else bound), "proof": proof}
+
+
 def concluded(standing: Standing, first: Mechanism, name: str, facts: dict[str, Any]) -> Mechanism:
     """The best table of a second solve with what is known of it, beside what is of the first."""
     table = standing.certified
     told = {name: facts | {"stopped": standing.stopped, "iterations": standing.solver.iterations}}
     return table.with_facts(
-        bound=first.bound,
+        bound=first.bound_over_records,
         stages=(*first.stages, (name, sum(standing.seconds.values()))),
         details={**first.details, **table.details, **told},
     )
