@@ -40,6 +40,14 @@ def test_both_phases_tell_epsilon_at_most_by_every_release(problem, scheme) -> N
     assert scheme.audited_epsilon == told <= 4.0
 
 
+def test_parts_of_the_budget_are_all_of_it(scheme) -> None:
+    """A report from a ball that was told before costs what the centre has left, edge included."""
+    assert scheme.further == pm.Guarantee(2.0, 0.0, "km")
+    shares = scheme.shares(np.arange(3))
+    assert (shares.selection, shares.margin) == (0.5, 0.05 / 2)
+    assert shares.remaining == pytest.approx(0.475, abs=1e-12)
+
+
 def test_claimed_and_audited_guarantee_agree(problem, scheme) -> None:
     run = pm.panda(problem, range(10), scheme.selection, 0.01)
     assert isinstance(run, PandaResult)

@@ -8,12 +8,14 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.lattice import (
+    FADED_OUT,
     FADING_RESERVE,
     LEVEL,
     ROUNDING,
     BallLaw,
     common_row,
     common_share,
+    exponent_of,
     radius_for,
 )
 from panda_mdp.privacy.quantise import TOTAL, SeededBits
@@ -111,6 +113,61 @@ def test_every_centre_of_the_box_can_be_drawn() -> None:
     assert list(law.draw(4, Given(most - 1 - most // whole))) == near[last].tolist()
 
 
+class Words:
+    """Words that are given one after another, and how many were asked for."""
+
+    def __init__(self, *words: int) -> None:
+        self.words, self.asked = list(words), 0
+
+    def integers(self, count: int) -> np.ndarray:
+        self.asked += 1
+        return Given(self.words.pop(0)).integers(count)
+
+
+def test_draws_are_exact_at_the_limits_between_centres() -> None:
+    """A word at which a centre begins is that centre's, and words of which there is one too many
+    for some centre are drawn again."""
+    law = lattice(CITY, 3.0)
+    (low, high), (near, extra, least) = law.box, law.weights(4)
+    first = least * int(np.prod(high - low + 1))
+    whole, most = first + sum(extra), 1 << (3 * 62)
+    limit = first
+    for k in range(40):
+        word = -(-limit * most // whole) + 1
+        assert word * whole // most == limit
+        # Two centres of no weight beyond the box's begin at the same word.
+        begins = k + next(i for i, more in enumerate(extra[k:]) if more)
+        assert list(law.draw(4, Given(word))) == near[begins].tolist()
+        limit += extra[k]
+    bits = Words(0, most // 3)
+    assert law.draw(4, bits) == law.draw(4, Given(most // 3)) and bits.asked == 2
+
+
+def test_the_exponent_pays_for_rounding_and_for_how_uneven_the_sums_are() -> None:
+    for epsilon in (0.01, 2.0, 300.0):
+        told = exponent_of(epsilon) * (1 + LEVEL)
+        assert told == pytest.approx(epsilon * (1 - 1e-5), rel=1e-12)
+
+
+def test_far_centres_have_the_chance_that_all_have() -> None:
+    wide = pm.Domain.from_vectors([[0.0, 0.0], [100.0, 0.0]])
+    law = lattice(wide, 1.0)
+    low, high = law.box
+    logs = np.array([logs_of_law(law, x) for x in range(2)])
+    for centre in (low, high, np.array([int(high[0]), int(low[1])])):
+        found = law.log_chances(centre[None])[:, 0]
+        np.testing.assert_allclose(found, logs[:, *(centre - low)], atol=1e-6)
+
+
+def test_a_radius_is_where_the_tail_of_the_law_begins() -> None:
+    """Of the density exp(-sqrt(r^2 + h^2)) in the plane (1 + s) exp(-s) / (1 + h) exp(h) lies
+    beyond r, s^2 = r^2 + h^2."""
+    for missed in (1e-2, 1e-5, 1e-9):
+        s = np.hypot(radius_for(2.0, missed) * exponent_of(2.0), ROUNDING)
+        tail = (1 + s) * np.exp(ROUNDING - s) / (1 + ROUNDING)
+        assert tail == pytest.approx(missed, rel=1e-9)
+
+
 def test_a_radius_leaves_out_about_as_many_as_asked() -> None:
     law = lattice(PLANE, 2.0)
     low, high = law.box
@@ -148,6 +205,9 @@ def test_what_has_no_plane_or_lies_too_near_is_refused() -> None:
     ):
         with pytest.raises(MethodError):
             BallLaw(CITY, *wrong)
+    # The lattice itself asks for a distance where fading has all of the report.
+    with pytest.raises(MethodError, match="from each other"):
+        BallLaw(pm.Domain.from_vectors([[1e9, 0.0], [1e9 + 0.5, 0.0]]), 1.0, 1.0, 3.0, 2.9)
     # What fading is held back for has to be more than rounding.
     with pytest.raises(MethodError, match="from each other"):
         BallLaw(CITY, 1.0, 1.0, 3.0, 1e-9)
@@ -163,6 +223,7 @@ def test_the_share_of_the_common_row_keeps_both_conditions_of_the_proof(
     epsilon, depth = 4.0, np.linspace(0, 12, 600)
     share = common_share(depth, spread, epsilon, edge)
     assert share[0] == 1 and (np.diff(share) <= 0).all() and share[-1] < 1
+    assert common_share(np.array([1e4]), spread, epsilon, edge)[0] == FADED_OUT
     gap = np.abs(depth[:, None] - depth)
     here, there = share[:, None], share[None]
     spent = 1 - 0.99 * FADING_RESERVE
@@ -183,6 +244,9 @@ def test_the_common_row_is_computed_in_whole_numbers() -> None:
         peaks = [max(column) for column in rows.T.tolist()]
         assert all(peak <= spread * part for peak, part in zip(peaks, common.tolist(), strict=True))
         assert spread <= sum(peaks) / TOTAL * (1 + 1e-9) or min(peaks) < 1 << 30
+    # What one record reports once in 2^62 draws everybody outside may report as well.
+    common, spread = common_row(np.array([[TOTAL - 2, 1, 1], [1, TOTAL - 2, 1]]))
+    assert common[2] == 1 and common.sum() == TOTAL and 2 * (1 - 1e-9) < spread < 2 * (1 + 1e-9)
     # What nobody in the ball reports nobody outside does; of no rows all outputs are alike.
     common, _ = common_row(np.array([[TOTAL // 4, 0, 3 * (TOTAL // 4)]]))
     assert common.tolist() == [TOTAL // 4, 0, 3 * (TOTAL // 4)]

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from panda_mdp import Domain, Mechanism, PandaTable, Problem, exponential, optimal, remap
-from panda_mdp.errors import MethodError
+from panda_mdp import (
+    Domain,
+    Mechanism,
+    PandaTable,
+    Problem,
+    exponential,
+    limit_attacker,
+    optimal,
+    remap,
+)
+from panda_mdp.base.threads import within
+from panda_mdp.errors import InfeasibleError, MethodError, TimeLimitError
+from panda_mdp.methods.coarse import coarse_unsound
 from panda_mdp.methods.words import RULES
 from panda_mdp.survey.registry import METHODS, choose_methods, methods
 from panda_mdp.table.mechanism import NoGuarantee
@@ -45,6 +58,36 @@ def test_every_method_that_gives_a_table_runs(name: str, problem: Problem) -> No
     table = methods()[name].run(problem, time_limit=20.0)
     assert isinstance(table, Mechanism) or (name in RULES and not table.audit.holds)
     assert table.seconds > 0
+
+
+TIMED = {method.name: method.run for method in METHODS if method.timed} | {
+    "limit": partial(limit_attacker, attacker="vulnerability", limit=0.2),
+    "coarse_unsound": coarse_unsound,
+}
+COINS = ("panda_exponential", "panda_power", "panda_logistic", "panda_candidates")
+"""Their accounts have no limit: it is that of the tables."""
+
+
+@pytest.mark.parametrize("looks", [3, 60])
+@pytest.mark.parametrize("name", sorted(set(TIMED) - set(COINS)))
+def test_every_limit_is_kept_by_the_clock_that_is_given(
+    name: str, looks: int, problem: Problem
+) -> None:
+    """In looks at a clock that jumps beyond every limit: few are left until the end."""
+    seen = 0
+
+    def clock() -> float:
+        nonlocal seen
+        seen += 1
+        return 0.0 if seen <= looks else 1e6 * seen
+
+    with within(math.inf, clock):
+        try:
+            TIMED[name](problem, time_limit=20.0)
+        except (TimeLimitError, InfeasibleError):
+            # Before there is anything to hand out that loses as little as the reference.
+            assert name == "dominate"
+    assert seen <= looks + 60
 
 
 def test_both_phases_stand_beside_tables(problem: Problem) -> None:

@@ -13,6 +13,7 @@ import forging
 import numpy as np
 import pytest
 from helpers import KINDS, displacement_problem, random_domain
+from second_checker import checker
 
 import panda_mdp as pm
 from panda_mdp.errors import FileFormatError, NotForReleaseError, PrivacyError
@@ -313,6 +314,78 @@ def test_what_is_expected_is_a_positive_number(epsilon):
     """A text or a truth would be compared with the file's epsilon much later, or pass for 1."""
     with pytest.raises(pm.errors.ProblemError, match="epsilon is"):
         pm.Expected(epsilon=epsilon)
+
+
+@pytest.mark.parametrize(("deep", "code"), [(97, 0), (98, 2)])
+def test_a_header_is_a_hundred_deep_at_most(deep, code, tmp_path):
+    value = 0
+    for _ in range(deep):
+        value = [value]
+    path = tmp_path / "table.pmdp"
+    path.write_bytes(forging.changed("euclidean", forging.state("notes.details", {"a": value})))
+    assert checker().main(str(path)) == code
+    if code:
+        with pytest.raises(FileFormatError, match="canonical form"):
+            pm.load(path)
+    else:
+        assert pm.load(path).details["a"] == value
+
+
+def test_degrees_that_are_no_multiples_come_back_to_the_last_bit(tmp_path):
+    lat, lon = 41.9 + 1e-10 * np.arange(1, 4) ** 3, np.array([12.5, 12.6, 12.7000000001])
+    domain = pm.Domain.from_points(lat, lon)
+    path = pm.exponential(displacement_problem(domain, [0, 1], 1.0)).save(tmp_path / "t.pmdp")
+    found = pm.load(path).problem.domain
+    assert np.array_equal(found.lat, domain.lat) and np.array_equal(found.lon, domain.lon)
+
+
+def test_sums_of_differences_that_leave_64_bits_are_refused():
+    steps = np.full(3, 1 << 62)
+    for count in (1, 3):
+        data = container.deflate(container.pack_planes(steps[:count]))
+        section = container.Section("integers", (count,), data)
+        if count == 1:
+            assert section.values().tolist() == [1 << 62]
+        else:
+            with pytest.raises(FileFormatError, match="beyond 64 bits"):
+                section.values()
+
+
+def test_losses_that_follow_from_distances_count_as_unpacked(tmp_path):
+    """8,000 places as records and outputs: 512 MB of losses of a file of a few kilobytes."""
+    file = forging.File.of(forging.honest("floor distance"))
+    size, none = 8_000, np.empty(0, np.int64)
+    lat = 41 + 1e-4 * np.arange(size)
+    file.arrays |= {"lat": lat, "lon": np.full(size, 12.5), "outputs": np.arange(size)}
+    file.arrays |= {"floor": np.zeros(size, np.int64), "starts": np.zeros(size + 1, np.int64)}
+    file.arrays |= {"columns": none, "values": none}
+    (tmp_path / "large.pmdp").write_bytes(file.bytes())
+    with pytest.raises(FileFormatError, match="would unpack to 512,000,000"):
+        pm.load(tmp_path / "large.pmdp")
+
+
+def test_what_a_file_states_of_its_loss_is_there_where_nobody_can_compute_it(tmp_path):
+    mechanism = small_mechanism()
+    others = replace(mechanism.problem, loss=1 + mechanism.problem.loss**2)
+    given = pm.exponential(others)
+    for table, losses, stated in (
+        (mechanism, True, None),
+        (mechanism, False, None),
+        (given, True, None),
+        (given, False, given.loss),
+    ):
+        path = table.save(tmp_path / "t.pmdp", losses=losses)
+        assert pm.inspect(path).header["notes"]["loss"] == stated
+
+
+@pytest.mark.parametrize(("share", "kept"), [(1 - 1e-3, True), (1 + 1e-6, False)])
+def test_a_stated_bound_is_kept_up_to_the_loss(share, kept, tmp_path):
+    path = tmp_path / "table.pmdp"
+    path.write_bytes(forging.honest("euclidean"))
+    loss = pm.load(path).loss * share
+    change = forging.state("notes.lower_bound", loss)
+    path.write_bytes(forging.changed("euclidean", change))
+    assert pm.load(path).lower_bound == (loss if kept else None)
 
 
 def test_every_printer_marks_what_a_file_says_of_itself(tmp_path):

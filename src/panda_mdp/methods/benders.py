@@ -358,6 +358,9 @@ class Decomposed(TableSolver):
         return True
 
     def facts(self) -> Facts:
+        if not self.edges:
+            # Time was over before there was anything to cut.
+            return {}
         return {
             "clusters": int(self.split.label.max()) + 1,
             "boundary_records": int(self.split.boundary.sum()),

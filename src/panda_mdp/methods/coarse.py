@@ -19,6 +19,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, stopwatch
+from panda_mdp.base.threads import current_clock
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError
 from panda_mdp.methods.optimal.optimal import optimal
@@ -193,7 +194,7 @@ def coarse(
     >>> mechanism.details["cells"], bool((mechanism.matrix[0] == mechanism.matrix[1]).all())
     (2, True)
     """
-    spent = stopwatch()
+    spent = stopwatch(current_clock())
     cell, between = grid_cells(problem.domain, cells)
     if len(between) == 1:
         return release(problem, one_row(problem), method="coarse", details={"cells": 1})

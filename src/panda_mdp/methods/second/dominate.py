@@ -30,7 +30,7 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.threads import within
+from panda_mdp.base.threads import current_clock, within
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.methods.certify import Budget, Report
 from panda_mdp.methods.second.limits import Limit
@@ -62,6 +62,8 @@ ERROR_ROUNDING = 1e-4
 """Share of the error that may be missing: of a reference whose reports are its own best guesses the
 error is the loss, which integers meet from one side only."""
 UNDER = 1 - ERROR_ROUNDING / 4
+LEAST_SECONDS = 1e-3
+"""Of a limit: what is left of it at least, for a table that takes no time."""
 EXACT_ENTRIES = 2_000
 """Entries of a table up to which the LP goes to HiGHS: seconds."""
 
@@ -227,8 +229,12 @@ def dominate(
     An epsilon at which no table has so little loss is an `InfeasibleError`.
     """
     others = checked_references(problem, references)
-    with within(time_limit):
+    clock = current_clock()
+    start = clock()
+    with within(time_limit, clock):
         measures = measures_of(problem, others, radii, districts, neighbours)
+    if time_limit is not None:
+        time_limit = max(time_limit - (clock() - start), LEAST_SECONDS)
     given = np.atleast_1d(() if districts is None else np.asarray(districts))
     corners = [prior / prior.sum() for prior in given if prior.any()] if given.ndim == 2 else []
     budget = Budget(gap, time_limit)

@@ -258,6 +258,7 @@ class ExactLimit(LimitSolver, OneLp):
     attempts = (("ipm", None), ("simplex", None), ("ipm", 1e-6))
     _bound = -math.inf
     _table = None
+    trades: tuple[Traded, ...] = ()
 
     def begin(self, standing: Standing) -> None:
         """All in range of HiGHS's tolerances, as in lp.py: tables within the limit on the loss, or
@@ -275,7 +276,6 @@ class ExactLimit(LimitSolver, OneLp):
         self.edges = self.graph.count
         self.exponent = problem.epsilon * self.graph.length
         self._ceilings = self.goal.ceilings(limit.most, limit.on_loss)
-        self.trades: list[Traded] = []
 
     def advance(self, target: int, standing: Standing) -> None:
         for _ in range(GUESSED_AGAIN):
@@ -354,7 +354,7 @@ class ExactLimit(LimitSolver, OneLp):
         trade = Trade(limit.on_loss, limit.most, forms, shares, price, float(prices[-1]))
         edges = multipliers(edge * self._factors, self.exponent, outputs)
         cost = trade.cost(problem)
-        self.trades.append(Traded(problem, edge_multipliers(graph, edges), trade))
+        self.trades += (Traded(problem, edge_multipliers(graph, edges), trade),)
         return trade.bound(boxed_bound(problem, graph, edges, self._most * INFLATED, cost))
 
     def table(self, values: FloatArray) -> FloatArray:
