@@ -351,6 +351,24 @@ def test_sums_of_differences_that_leave_64_bits_are_refused():
                 section.values()
 
 
+@pytest.mark.parametrize("more", [b"", b"x"])
+def test_nothing_lies_behind_the_last_section(saved, more):
+    body = saved.read_bytes()[:-32] + more
+    saved.write_bytes(body + hashlib.sha256(body).digest())
+    if more:
+        with pytest.raises(FileFormatError, match="not as long as the header says"):
+            pm.load(saved)
+    else:
+        assert pm.load(saved).audit.holds
+
+
+def test_all_sections_together_are_limited_before_any_is_unpacked():
+    parts = {name: container.Section("float64", (20_000_000,), b"") for name in ("lat", "lon")}
+    parts["prior"] = container.Section("float64", (1,), b"")
+    with pytest.raises(FileFormatError, match="would unpack to 320,000,008"):
+        container.unpack(container.pack({}, parts))
+
+
 def test_losses_that_follow_from_distances_count_as_unpacked(tmp_path):
     """8,000 places as records and outputs: 512 MB of losses of a file of a few kilobytes."""
     file = forging.File.of(forging.honest("floor distance"))
