@@ -13,6 +13,7 @@ from panda_mdp.base.factored import FactoredRows
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.stars import Stars, factored
+from panda_mdp.methods.words import field_table
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.table.bound import Prices, Proved, star_prices
 
@@ -251,3 +252,19 @@ def test_a_prior_that_is_nearly_all_at_one_record_ends_with_a_table(least: float
     problem = pm.Problem(domain, outputs, domain.distances(), 0.5, prior=prior)
     table = pm.optimal(problem, backend="cpu", time_limit=3)
     assert table.audit.holds and table.lower_bound <= table.loss
+
+
+@pytest.mark.filterwarnings("ignore::panda_mdp.errors.GapWarning")
+@pytest.mark.parametrize("epsilon", [0.4, 1.0, 2.0])
+def test_optimal_loses_no_more_than_any_closed_form(epsilon: float) -> None:
+    """However little time it has: what follows from a formula is at hand."""
+    domain = word_like(60)
+    problem = pm.Problem(domain, np.arange(60), domain.distances(), epsilon)
+    best = pm.optimal(problem, gap=1e-6, backend="cpu", time_limit=2)
+    forms = [pm.exponential(problem), pm.exponential(problem, tight=True)]
+    forms.append(field_table("tem", problem))
+    if Stars(problem).shares.min() >= 0:
+        forms.append(pm.tight_constraints(problem))
+    assert all(form.audit.holds for form in forms)
+    least = min(problem.mean_loss.min(), *(form.loss for form in forms))
+    assert best.loss <= least * (1 + 1e-6)
