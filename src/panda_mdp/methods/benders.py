@@ -287,13 +287,12 @@ class Decomposed(TableSolver):
         with standing.stage("master"):
             answer = self.split.master.solve(standing.left())
         lowest = answer.objective
-        prices = answer.prices
         self.status = answer.status
-        if not answer.optimal or lowest is None or answer.primal is None or prices is None:
+        if not answer.optimal or lowest is None or answer.primal is None or answer.prices is None:
             self.ended = Stopped.TIME_LIMIT if standing.late() else Stopped.FAILED
             return
         # Of the cuts so far: the step adds others.
-        self._weights = self.split.multipliers(prices)
+        self._weights = self.split.multipliers(answer.prices)
         target_point = self.centre.copy()
         target_point[self.split.border] = answer.primal[: len(self.split.border)]
         self._step_towards(np.maximum(target_point, 0.0), standing)
@@ -315,11 +314,10 @@ class Decomposed(TableSolver):
         higher accuracy."""
         if not self.settled:
             return
-        split = self.split
         table = self.closure.start(candidate)
-        more = broken_pairs(self.closure, split.graph, table, self.problem.epsilon)
+        more = broken_pairs(self.closure, self.split.graph, table, self.problem.epsilon)
         if more.count:
-            self._restart(split.grown(more), standing)
+            self._restart(self.split.grown(more), standing)
         elif self._accuracy < 1e-6:
             self.ended = Stopped.PRECISION_REACHED
         else:

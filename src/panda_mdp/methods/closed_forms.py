@@ -224,14 +224,13 @@ def best_constant(envelope: Envelope) -> float:
     The scan runs from the loss's own Lipschitz constant down to a thousandth of the loss's spread
     over the diameter, below which C~ / L hardly changes.
     """
-    problem = envelope.problem
-    spread = float(np.ptp(problem.loss, axis=0).max())
+    spread = float(np.ptp(envelope.problem.loss, axis=0).max())
     if spread == 0.0:
         # The loss does not depend on the record: neither does the table, so any L is private,
         # and a tiny one reports the best output.
         return float(np.finfo(np.float64).tiny ** 0.25)
     top = envelope.limit
-    bottom = min(top, 1e-3 * spread / problem.domain.diameter)
+    bottom = min(top, 1e-3 * spread / envelope.problem.domain.diameter)
     grid = np.geomspace(bottom, top, max(int(np.ceil(np.log2(top / bottom))) + 1, 3))
     losses = [envelope.expected_loss(float(constant)) for constant in grid]
     k = int(np.argmin(losses))

@@ -102,15 +102,13 @@ class Fences(RebuiltOnCopy):
                 "the problem has another domain than the fences; draw fences on its own domain"
             )
         group = self.group
-        count = self.quotient.size
-        prior = problem.prior
-        weight = np.bincount(group, prior)
+        weight = np.bincount(group, problem.prior)
         # Where nobody is expected every record of the zone counts alike.
         nobody = weight == 0
-        share = np.where(nobody[group], 1 / np.bincount(group)[group], prior)
+        share = np.where(nobody[group], 1 / np.bincount(group)[group], problem.prior)
         share /= np.where(nobody, 1.0, weight)[group]
         members = (share, (group, np.arange(problem.size)))
-        mean = scipy.sparse.csr_array(members, shape=(count, problem.size))
+        mean = scipy.sparse.csr_array(members, shape=(self.quotient.size, problem.size))
         with quiet_scale():
             return Problem(
                 self.quotient,

@@ -82,7 +82,6 @@ def spread(problem: Problem) -> Problem:
 
 def mixing(mesh: Mesh, problem: Problem) -> scipy.sparse.csr_array:
     """Q of the module's head, (K, K)."""
-    size = problem.size
     corners = mesh.triangles
     people = problem.prior[corners]
     pairs = people[:, :, None] + people[:, None, :] + people.sum(axis=1)[:, None, None]
@@ -90,7 +89,7 @@ def mixing(mesh: Mesh, problem: Problem) -> scipy.sparse.csr_array:
     rows = np.repeat(corners, 3, axis=1)
     columns = np.tile(corners, 3)
     places = (rows.ravel(), columns.ravel())
-    return scipy.sparse.csr_array((values.ravel(), places), shape=(size, size))
+    return scipy.sparse.csr_array((values.ravel(), places), shape=(problem.size, problem.size))
 
 
 OWN = 1 / 2

@@ -132,10 +132,9 @@ class MeshRepair:
 
         Far ones are seldom open, and left to the mixing.
         """
-        mesh = self.mesh
         tree = scipy.spatial.cKDTree(self.mesh.plane)
-        ends = tree.query_pairs(NEAR_SIDES * mesh.spacing, output_type="ndarray")
-        ends = ends[~mesh.covered[ends].all(axis=1)].astype(np.int64)
+        ends = tree.query_pairs(NEAR_SIDES * self.mesh.spacing, output_type="ndarray")
+        ends = ends[~self.mesh.covered[ends].all(axis=1)].astype(np.int64)
         distance = self.problem.domain.metric.pairs(ends[:, 0], ends[:, 1])
         return ends, np.exp(-self.problem.epsilon * (1 - PAIR_SLACK) * distance)
 

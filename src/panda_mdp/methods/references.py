@@ -121,11 +121,10 @@ def _reported(
     problem: Problem, lat: FloatArray, lon: FloatArray, matrix: FloatArray, name: str
 ) -> NoGuarantee:
     """The table of reports at places, with displacement as the loss."""
-    domain = problem.domain
     outputs = Outputs.at(lat, lon)
-    loss = outputs.distances(domain)
+    loss = outputs.distances(problem.domain)
     source = problem.prior_source
-    over = Problem(domain, outputs, loss, problem.epsilon, problem.prior, "km", source)
+    over = Problem(problem.domain, outputs, loss, problem.epsilon, problem.prior, "km", source)
     return NoGuarantee.from_matrix(over, matrix, method=name)
 
 

@@ -394,7 +394,6 @@ class JaxClosure(Closure):
             return self._on.whole(slots), self._on.whole(away)
 
     def mixed(self, z: Any, share: float) -> tuple[Closure, Any]:
-        cut = self.cut
         c = self.cut.blocks
         total = float(self.cut.floor.sum())
         with precise():
@@ -404,7 +403,7 @@ class JaxClosure(Closure):
             table = (1 - share) * z + share / total * c.spread(c.floors)
             table = jnp.where(c.spread(c.exists), table, 1.0)
             c = c._replace(floors=jnp.where(c.exists, rise * c.floors, 1.0))
-        return self.over(replace(cut, floor=cut.floor * rise, blocks=c)), table
+        return self.over(replace(self.cut, floor=self.cut.floor * rise, blocks=c)), table
 
     # What a table is worth.
 

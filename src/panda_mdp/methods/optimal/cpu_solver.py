@@ -182,7 +182,6 @@ class CpuSolver(GraphSolver, Float32Halpern):
 
     def _iterate(self, steps: int, since: int) -> float:
         moved = np.zeros(3)
-        weight = self.weight
         threads = numba.get_num_threads()
         numba.set_num_threads(1 if self._u.size <= SERIAL_MULTIPLIERS else threads)
         try:
@@ -197,8 +196,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
                 self._heard,
                 self._nodes(),
                 self._edges,
-                np.float32(weight),
-                np.float32(weight * ROW_PULL),
+                np.float32(self.weight),
+                np.float32(self.weight * ROW_PULL),
                 moved,
             )
         finally:
@@ -232,13 +231,12 @@ class CpuSolver(GraphSolver, Float32Halpern):
         return Lent(self.program, self.ends, self.growth_above, sides, self._inverse, self.unit)
 
     def take_over(self, multipliers: Multipliers, epsilon: float) -> None:
-        program = self.program
         count = self.program.count
         place = np.empty((2, self.problem.outputs_count), np.int64)
         first = np.nonzero(~self.tiling.again)
         place[:, self.tiling.tiles[first]] = first
         tile, column = place[:, multipliers.columns]
-        near, far = program.node[tile, multipliers.pairs[multipliers.owner].T]
+        near, far = self.program.node[tile, multipliers.pairs[multipliers.owner].T]
         low = np.minimum(near, far)
         high = np.maximum(near, far)
         keys = self.ends[:, 0] * count + self.ends[:, 1]
@@ -292,9 +290,8 @@ class CpuSolver(GraphSolver, Float32Halpern):
     def _see(self, sees: BoolArray, nats: float) -> None:
         """Go on with tiles that see all that they saw, and more."""
         before = copy(self)
-        old = self.program
         program = Program(self.problem, self.tiling.seeing(self.problem, sees, nats))
-        nodes = program.node[old.tile, old.record]
+        nodes = program.node[self.program.tile, self.program.record]
         z = np.zeros((program.count, self._x.shape[1]))
         z[nodes] = self._table()
         # What only the next iteration would need makes room.

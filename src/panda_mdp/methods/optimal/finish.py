@@ -103,10 +103,9 @@ class HostFinish(SparseFinish):
 
     def loss(self, table: Candidate) -> float:
         cut = table.closure.cut
-        z = table.z
         columns = cut.columns[cut.group]
         cost = self.problem.loss[cut.record[:, None], np.maximum(columns, 0)]
-        above = np.where(columns >= 0, (z - cut.floors[cut.group]) * cost, 0.0).sum(axis=1)
+        above = np.where(columns >= 0, (table.z - cut.floors[cut.group]) * cost, 0.0).sum(axis=1)
         return float(self.problem.prior[cut.record] @ above + self.problem.mean_loss @ cut.floor)
 
     def _nearly(self, table: Candidate) -> FloatArray:

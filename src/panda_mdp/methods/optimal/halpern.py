@@ -237,9 +237,7 @@ class GraphSolver(Halpern):
     def bound(self) -> float:
         """A rigorous lower bound on the true problem's optimum from the current multipliers."""
         inside = self.least()
-        tiling = self.tiling
-        tuning = self.tuning
-        outside = tiling.outside * (1 - 2 * UNIT_ROUNDOFF)
+        outside = self.tiling.outside * (1 - 2 * UNIT_ROUNDOFF)
         bound = total_from_below(np.minimum(inside, outside))
         if bound > self._best:
             self._best = bound
@@ -247,7 +245,7 @@ class GraphSolver(Halpern):
             self._kept = self.lent() if self.problem.loss.size <= MOST_KEPT else None
         # Where plain costs outside are the least, seeing more would raise the bound.
         limited = float(np.maximum(inside - outside, 0.0).sum())
-        if limited > tuning.limited * abs(bound) and tiling.nats < tuning.most_nats:
+        if limited > self.tuning.limited * abs(bound) and self.tiling.nats < self.tuning.most_nats:
             self._widen()
         return bound
 

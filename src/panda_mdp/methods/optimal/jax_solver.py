@@ -231,11 +231,10 @@ class JaxSolver(GraphSolver):
         tiling = Tiling.reaching(self.problem, self.graph, WIDER * self.tiling.nats)
         self.weight = self.pace.start_weight
         self._scale_anew = self.iterations + SCALE_ANEW
-        old = self.nodes.arrays
         z = self.table()
         with precise():
             nodes = Nodes(self.problem, tiling, self._devices)
-            self._build(nodes, pdhg.moved(z, old, nodes.arrays))
+            self._build(nodes, pdhg.moved(z, self.nodes.arrays, nodes.arrays))
 
     def _rescale(self) -> None:
         with precise():
@@ -336,10 +335,9 @@ class DeviceFinish(SparseFinish):
 
     def loss(self, table: Candidate) -> float:
         cut = table.closure.cut
-        closure = table.closure
         with precise():
             columns = np.pad(np.maximum(cut.columns, 0), ((0, 1), (0, 0))).astype(np.int32)
-            named = floored.names(cut.blocks, closure.records, columns)
+            named = floored.names(cut.blocks, table.closure.records, columns)
             costs = self._losses.weighted(*named)
             above = float(floored.loss_above(table.z, cut.blocks, costs))
         return above + float(self.problem.mean_loss @ cut.floor)

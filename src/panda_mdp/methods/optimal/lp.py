@@ -186,9 +186,8 @@ class OneLp(TableSolver):
 
     def parts(self) -> Parts:
         """Costs, divided by `scale`, rows, and their lower and upper limits."""
-        problem = self.problem
-        rows = table_rows(self.graph.ends, self.exponent, *problem.loss.shape)
-        return problem.weighted_loss.ravel() / self.scale, *rows
+        rows = table_rows(self.graph.ends, self.exponent, *self.problem.loss.shape)
+        return self.problem.weighted_loss.ravel() / self.scale, *rows
 
     def table(self, values: FloatArray) -> FloatArray:
         """The table of some values of the variables."""
@@ -302,15 +301,12 @@ class SmallLp(OneLp):
 
     def parts(self) -> Parts:
         """The LP in w = z / b, rows divided by the mean of their two coefficients."""
-        ends = self.graph.ends
-        exponent = self.exponent
-        most = self._most
-        rows, lower, upper, self._factors = boxed_rows(ends, exponent, most)
+        rows, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, self._most)
         few = len(self._factors) <= SIMPLEX_ROWS
         order: tuple[Algorithm, ...] = ("simplex", "ipm") if few else ("ipm", "simplex")
         tried = ((algorithm, TOLERANCE) for algorithm in order)
         self.attempts = (*tried, ("simplex", TOLERANCE, False))
-        return (self._excess / self.scale * most).ravel(), rows, lower, upper
+        return (self._excess / self.scale * self._most).ravel(), rows, lower, upper
 
     def table(self, values: FloatArray) -> FloatArray:
         return np.maximum(super().table(values), 0.0) * self._most

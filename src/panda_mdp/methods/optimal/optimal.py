@@ -146,11 +146,10 @@ class FirstOrder(TableSolver):
 
     def proof(self) -> Proved | None:
         problem = self.problem
-        found = self.iterates
         if problem.loss.size > MOST_STORED:
             return None
         if self._risen:
-            return found.proof()
+            return self.iterates.proof()
         opening = free_proof(problem), centre_proof(problem, middle(problem))
         return max(opening, key=lambda proof: proof.value)
 
@@ -196,12 +195,11 @@ class FirstOrder(TableSolver):
 
     def fallbacks(self, standing: Standing) -> Iterator[Mechanism]:
         dense = not self.finish
-        stopped = standing.stopped
-        if standing.best is not None and dense and stopped is not Stopped.INTERRUPTED:
+        if standing.best is not None and dense and standing.stopped is not Stopped.INTERRUPTED:
             yield remap(standing.best)
         if standing.value > self.problem.mean_loss.min():
             yield self.last_resort(standing)
-        if stopped is Stopped.NEGLIGIBLE and self.iterates is not None and dense:
+        if standing.stopped is Stopped.NEGLIGIBLE and self.iterates is not None and dense:
             # Next to an optimum of 0 a record's cheapest output is nearer than single precision.
             loss = self.problem.loss
             cheapest = np.arange(loss.shape[1]) == loss.argmin(axis=1)[:, None]

@@ -88,9 +88,8 @@ class Tiling:
     @classmethod
     def whole(cls, problem: Problem) -> Tiling:
         """One tile of all outputs that sees every record."""
-        size = problem.size
         everything = np.arange(problem.outputs_count)[None]
-        return cls(everything, np.ones((1, size), bool), np.full(size, np.inf))
+        return cls(everything, np.ones((1, problem.size), bool), np.full(problem.size, np.inf))
 
     @classmethod
     def reaching(cls, problem: Problem, graph: Graph, nats: float) -> Tiling:
@@ -201,8 +200,7 @@ class Program:
 
     def start(self, table: FloatArray | None) -> FloatArray:
         """A table of the whole problem on the nodes, or one that falls off with the loss."""
-        tiling = self.tiling
-        if table is not None and tiling.one:
+        if table is not None and self.tiling.one:
             return table[self.record]
         if table is not None:
             return table[self.record[:, None], self.columns]
@@ -210,7 +208,7 @@ class Program:
         least = np.full(self.problem.size, np.inf)
         np.minimum.at(least, self.record, cost.min(axis=1))
         cost -= least[self.record, None]
-        start = np.exp(-np.minimum(cost * (tiling.steepness / 2), 700.0))
+        start = np.exp(-np.minimum(cost * (self.tiling.steepness / 2), 700.0))
         start /= np.bincount(self.record, start.sum(axis=1))[self.record, None]
         return start
 

@@ -42,14 +42,13 @@ def cheapest_rows(problem: Problem) -> FlooredRows:
     least = float(problem.domain.neighbours(1)[1].min()) * (1 - OPEN_MARGIN)
     unit = max(1, math.ceil(TOTAL * math.exp(-problem.epsilon * least)))
     losses = problem.loss
-    size = problem.size
     blocks = losses.blocks() if hasattr(losses, "blocks") else ((None, losses),)
     best = np.concatenate([block.argmin(axis=1) for _, block in blocks]).astype(np.int32)
     used = np.unique(best)
     floor = np.zeros(problem.outputs_count, np.int64)
     floor[used] = unit
-    rest = np.full(size, TOTAL - unit * (len(used) - 1))
-    return FlooredRows(floor, np.arange(size + 1), best, rest)
+    rest = np.full(problem.size, TOTAL - unit * (len(used) - 1))
+    return FlooredRows(floor, np.arange(problem.size + 1), best, rest)
 
 
 def warm_start(problem: Problem, graph: Graph) -> FloatArray:

@@ -199,8 +199,7 @@ class LimitSolver(TableSolver):
         standing.offer(safe)
 
     def value(self, mechanism: Mechanism) -> float:
-        table = mechanism.matrix
-        return self.limit.least(table) + self.goal.penalty(table)
+        return self.limit.least(mechanism.matrix) + self.goal.penalty(mechanism.matrix)
 
     def allowed(self, gap: float, bound: float) -> float:
         """A share of the loss, or of what the objective can gain at all."""

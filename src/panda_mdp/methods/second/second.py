@@ -174,8 +174,7 @@ def second_solve(
 
 def halved(budget: Budget) -> Budget:
     """Half of the time."""
-    seconds = budget.time_limit
-    return replace(budget, time_limit=None if seconds is None else seconds / 2)
+    return replace(budget, time_limit=None if budget.time_limit is None else budget.time_limit / 2)
 
 
 def bounded(standing: Standing, sign: float = 1.0) -> dict[str, Any]:
@@ -188,12 +187,11 @@ def bounded(standing: Standing, sign: float = 1.0) -> dict[str, Any]:
 
 def concluded(standing: Standing, first: Mechanism, name: str, facts: dict[str, Any]) -> Mechanism:
     """The best table of a second solve with what is known of it, beside what is of the first."""
-    table = standing.certified
     told = {name: facts | {"stopped": standing.stopped, "iterations": standing.solver.iterations}}
-    return table.with_facts(
+    return standing.certified.with_facts(
         bound=first.bound_over_records,
         stages=(*first.stages, (name, sum(standing.seconds.values()))),
-        details={**first.details, **table.details, **told},
+        details={**first.details, **standing.certified.details, **told},
     )
 
 
