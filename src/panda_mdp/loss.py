@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.backend import accelerator, has_numba
@@ -82,8 +82,7 @@ class DistanceLoss(RebuiltOnCopy):
 
     def __post_init__(self) -> None:
         columns = check_indices(self.outputs, self.domain.size, "outputs", ProblemError)
-        object.__setattr__(self, "outputs", frozen(columns))
-        object.__setattr__(self, "power", float(self.power))
+        vars(self).update(outputs=frozen(columns), power=float(self.power))
         if self.power != 1 and self.power * np.log(self.domain.diameter) > LARGEST:
             raise ProblemError(
                 f"losses of up to {self.domain.diameter:g} to the power {self.power:g} are not "
@@ -111,7 +110,7 @@ class DistanceLoss(RebuiltOnCopy):
         """Of every loss, beyond that of the true distance."""
         return 2 * max(self.power, 1.0) * (self.domain.metric.relative_error + 1e-15)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         return self[:].astype(np.float64 if dtype is None else dtype, copy=False)
 
     def __getitem__(self, key: Any) -> FloatArray:
@@ -218,7 +217,7 @@ class UnknownLoss:
     def __repr__(self) -> str:
         return f"UnknownLoss({self.shape[0]} x {self.shape[1]})"
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         raise ProblemError(
             "the table's file holds no losses; pm.Mechanism(problem, table.weights, table.method) "
             "puts it back into the problem that it was made for"

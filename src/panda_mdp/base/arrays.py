@@ -22,7 +22,7 @@ Float32Array = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
-Sections = dict[str, npt.NDArray[Any]]
+Sections = dict[str, AnyArray]
 """Arrays of a file by name."""
 Described = tuple[dict[str, Any], Sections]
 """What files say of a thing: a header, and arrays."""
@@ -67,7 +67,7 @@ class _Owned(np.ndarray[Any, Any]):
     """Memory that `frozen` copied, and nobody else writes to."""
 
 
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def frozen(array: AnyArray) -> AnyArray:
     """The same numbers in a plain C-contiguous array of one's own, which is read-only.
 
     A copy, so that no view that somebody else holds reaches it. What `frozen` made before is not

@@ -22,9 +22,8 @@ from functools import cache, cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import MethodError, PrivacyError
 
@@ -88,7 +87,7 @@ class Rows(RebuiltOnCopy):
         refuse_large(len(some), self.shape[1])
         return self.block(some)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         if copy is False:
             raise ValueError("these rows are no array; asking for one makes one")
         return self[:].astype(np.int64 if dtype is None else dtype, copy=False)
@@ -275,6 +274,6 @@ class FactoredRows(Rows):
             nearest = min(nearest, (float(squares[i, j]), int(records[i]), j))
         return RowFacts(int(nearest[0]), nearest[1:], most)
 
-    def any(self, axis: int = 0) -> npt.NDArray[np.bool_]:
+    def any(self, axis: int = 0) -> BoolArray:
         """For every column, whether some row has a number other than 0 in it: each has a peak."""
         return np.ones(len(self.peaks), bool)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, IntArray, frozen, offsets, owners
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen, offsets, owners
 from panda_mdp.base.factored import FactoredRows, Rows
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError
@@ -37,10 +37,9 @@ class FlooredRows(Rows):
     values: IntArray
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        for name, kind in (("floor", np.int64), ("starts", np.int64), ("columns", np.int32)):
-            set_(self, name, frozen(np.asarray(getattr(self, name)).astype(kind, copy=False)))
-        set_(self, "values", frozen(self.values))
+        kinds = {"floor": np.int64, "starts": np.int64, "columns": np.int32, "values": None}
+        given = vars(self)
+        given.update({name: frozen(np.asarray(given[name], kind)) for name, kind in kinds.items()})
         starts = self.starts
         columns = self.columns
         whole = (
@@ -125,7 +124,7 @@ class FlooredRows(Rows):
             mixed = (self.values + self.columns) * odd[self.columns]
             return np.add.reduceat(mixed, self.starts[:-1])
 
-    def sums(self) -> tuple[IntArray, npt.NDArray[np.float64]]:
+    def sums(self) -> tuple[IntArray, FloatArray]:
         """Of every row: exactly modulo 2^64, and nearly in float64."""
         count, _ = self.shape
         exact = np.empty(count, np.int64)

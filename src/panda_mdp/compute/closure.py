@@ -74,6 +74,8 @@ class ClosureTuning:
 
 
 PLAIN = ClosureTuning()
+Rounds = Iterator[tuple[Any, Any]]
+"""Tables, and what their rows summed to before they were scaled."""
 
 
 class Closure:
@@ -277,9 +279,7 @@ class Closure:
 
         return closed, scale(closed, self._cut_for(closed), rows)
 
-    def rounds(
-        self, z: FloatArray, epsilon: float, nats: float = np.inf
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+    def rounds(self, z: FloatArray, epsilon: float, nats: float = np.inf) -> Rounds:
         """Tables after closing (up to `nats`) and scaling once, twice, ..., with the rows' sums
         before.
 
@@ -308,7 +308,7 @@ class Closure:
         epsilon: float,
         nats: float = np.inf,
         sums: FloatArray | None = None,
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+    ) -> Rounds:
         """As `rounds`, closing from below and from above in turn.
 
         What one side adds to a row the other takes from those that force it, so rows whose

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets, owners
+from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, offsets, owners
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import Pairs, TilePairs, joined
 
@@ -67,7 +66,7 @@ class Cut:
     """(groups + 1,): nodes of group g from groups[g] on."""
     position: IntArray
     """Of every node along the domain's tiles, ascending within a group."""
-    floor: npt.NDArray[Any]
+    floor: AnyArray
     """(m,): what entries that are no nodes are; whole numbers where the table has such."""
 
     @classmethod
@@ -99,7 +98,7 @@ class Cut:
         return self.columns >= 0
 
     @cached_property
-    def floors(self) -> npt.NDArray[Any]:
+    def floors(self) -> AnyArray:
         """(groups, width); 1 in columns that do not exist, where every entry is 1 too."""
         one = self.floor.dtype.type(1)
         return np.where(self.exists, self.floor[np.maximum(self.columns, 0)], one)

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray
 from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import by_slices, in_parts
@@ -159,9 +158,7 @@ def uneven_column(rows: FlooredRows) -> tuple[int, int, int] | None:
     return int(weights.argmax()), int(weights.argmin()), y
 
 
-def lifts_of(
-    cut: Cut, weights: npt.NDArray[Any], logs: FloatArray, floor_logs: FloatArray
-) -> FloatArray:
+def lifts_of(cut: Cut, weights: AnyArray, logs: FloatArray, floor_logs: FloatArray) -> FloatArray:
     """The largest log ratio of every node to the floor; -1 where it is equal to it."""
     largest = np.abs(logs - floor_logs[cut.group]).max(axis=1)
     return np.where((weights == cut.floors[cut.group]).all(axis=1), -1.0, largest)

@@ -9,7 +9,6 @@ nothing, and no object grows with the square of the records.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, Self
@@ -23,7 +22,7 @@ from jax.tree_util import Partial
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import FlooredRows, Int32Array
 from panda_mdp.compute.backend import MEMORY_FULL
-from panda_mdp.compute.closure import AGREED, FLOOR, ROOM, SETTLED, Closure, floor_row
+from panda_mdp.compute.closure import AGREED, FLOOR, ROOM, SETTLED, Closure, Rounds, floor_row
 from panda_mdp.compute.jax import blocks, floored, triton
 from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
 from panda_mdp.compute.jax.device import (
@@ -315,7 +314,7 @@ class JaxClosure(Closure):
                     triton.warn_slower()
             return run(kernels="xla")
 
-    def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Iterator[tuple[Any, Any]]:
+    def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Rounds:
         """As `Closure.rounds`, though each of a dense table is followed by a few that it does not
         count: entries are raised by the sources that lent them most and by the nearest records
         alone. Sources are compared in single precision; what a near one lends is computed in
@@ -329,24 +328,21 @@ class JaxClosure(Closure):
                 active = sums > 1 + SETTLED
             yield z, sums
 
-    def lowered(self, z: Array, epsilon: float, active: Any = None, nats: float = np.inf) -> Array:
-        with precise():
-            return super().lowered(z, epsilon, active, nats)
-
     def centred_rounds(
         self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
-    ) -> Iterator[tuple[Any, Any]]:
+    ) -> Rounds:
         """As `Closure.centred_rounds`, of dense tables in the way of `rounds`, of others for all
         rows."""
         if self.cut.blocks.floors is None:
             yield from self._lent_rounds(z, epsilon, nats, centred=True, sums=sums)
         for side in itertools.cycle((self.lowered, self.close)):
-            z, sums = self.scaled(side(z, epsilon, None, nats))
+            with precise():
+                z, sums = self.scaled(side(z, epsilon, None, nats))
             yield z, sums
 
     def _lent_rounds(
         self, z: Any, epsilon: float, nats: float, centred: bool, sums: Any = None
-    ) -> Iterator[tuple[Any, Any]]:
+    ) -> Rounds:
         """Rounds by lenders of z, and of 1 / z where `centred`."""
         known: dict[bool, Any] = {}
         limits, enough = (np.float64(epsilon), np.float64(nats)), np.float64(AGREED * epsilon)

@@ -20,12 +20,11 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from panda_mdp.base.factored import RATE_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.backend import take_memory_as_needed
@@ -69,7 +68,7 @@ def mapped(inputs: Any, outputs: Any) -> Any:
     return over
 
 
-def summed(part: Array) -> Array:
+def summed(part):
     """The sum over all devices of a mapped function."""
     return jax.lax.psum(part, AXIS)
 
@@ -151,11 +150,11 @@ class Placement:
         count = int(self.mesh.devices.size)
         return -(-self.outputs // count) * count
 
-    def whole(self, array: npt.NDArray[Any]) -> Array:
+    def whole(self, array: AnyArray) -> Array:
         """The same array on every device."""
         return self._put(array, PartitionSpec())
 
-    def sharded(self, array: npt.NDArray[Any], fill: float) -> Array:
+    def sharded(self, array: AnyArray, fill: float) -> Array:
         """An array whose last axis is outputs, padded with `fill` and split over the devices."""
         spec = PartitionSpec(*[None] * (array.ndim - 1), AXIS)
         if self.width > array.shape[-1]:
@@ -163,14 +162,14 @@ class Placement:
             array = np.pad(array, pad, constant_values=fill)
         return self._put(array, spec)
 
-    def _put(self, array: npt.NDArray[Any], spec: PartitionSpec) -> Array:
+    def _put(self, array: AnyArray, spec: PartitionSpec) -> Array:
         sharding = NamedSharding(self.mesh, spec)
         if len(self.mesh.local_devices) == self.mesh.devices.size:
             return jax.device_put(array, sharding)
         # Every process holds the same array: each places its own part, nothing is sent around.
         return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
 
-    def host(self, array: Array) -> npt.NDArray[Any]:
+    def host(self, array: Array) -> AnyArray:
         """A sharded array in full as NumPy, without the padding, on every process."""
         return np.asarray(_compiled_gather(self.mesh)(array))[..., : self.outputs]
 
@@ -268,7 +267,7 @@ def laid_out(metric: Any, records: IntArray) -> tuple[Distances, Any]:
     return LOOPS[metric.kind], metric.vectors[records]
 
 
-def _haversine(tables: Any, a: Array, b: Array, kind: Any = jnp.float64) -> Array:
+def _haversine(tables, a, b, kind=jnp.float64):
     """Differences are exact before they are rounded: near places keep their digits."""
     lat, lon, cosine = tables
     half = jnp.pi / 360
@@ -290,21 +289,21 @@ def _haversine(tables: Any, a: Array, b: Array, kind: Any = jnp.float64) -> Arra
 _rough_haversine = partial(_haversine, kind=jnp.float32)
 
 
-def _euclidean(vectors: Array, a: Array, b: Array) -> Array:
+def _euclidean(vectors, a, b):
     return _lengths(vectors[a][:, :, None, :] - vectors[b][:, None, :, :])
 
 
-def _lengths(vectors: Array) -> Array:
+def _lengths(vectors):
     return jnp.sqrt(jnp.sum(vectors * vectors, axis=-1))
 
 
-def _angular(vectors: Array, a: Array, b: Array) -> Array:
+def _angular(vectors, a, b):
     first = vectors[a][:, :, None, :]
     second = vectors[b][:, None, :, :]
     return 2 * jnp.arctan2(_lengths(first - second), _lengths(first + second))
 
 
-def _matrix(tables: Any, a: Array, b: Array) -> Array:
+def _matrix(tables, a, b):
     distances, records = tables
     return distances[records[a][:, :, None], records[b][:, None, :]]
 
@@ -331,7 +330,7 @@ def _measure(domain: Domain) -> Any:
 
 
 @partial(jax.jit, static_argnames="power")
-def _losses(measure: Any, records: Array, outputs: Array, power: float) -> Array:
+def _losses(measure, records, outputs, power: float):
     """Of records and of the records that outputs are, broadcast against each other."""
     first, second = jnp.broadcast_arrays(records, outputs)
     return measure(first.reshape(-1), second.reshape(-1)).reshape(first.shape) ** power
@@ -354,7 +353,7 @@ def weighted_sums(
 
 
 @partial(jax.jit, static_argnames="power")
-def _sums(measure: Any, every: Array, groups: Array, weights: Array, power: float) -> Array:
+def _sums(measure, every, groups, weights, power: float):
     return jax.lax.map(lambda some: weights @ _losses(measure, every, some, power), groups)
 
 
@@ -372,9 +371,7 @@ def seen_by_groups(
 
 
 @partial(jax.jit, static_argnames="power")
-def _seen(
-    measure: Any, every: Array, groups: Array, margin: Array, power: float
-) -> tuple[Array, Array]:
+def _seen(measure, every, groups, margin, power: float):
     least = jax.lax.map(lambda some: jnp.min(_losses(measure, every, some, power), axis=1), groups)
     inside = least <= jnp.min(least, axis=0) + margin
     return inside, jnp.min(jnp.where(inside, jnp.inf, least), axis=0)
@@ -395,9 +392,9 @@ def losses_above(domain: Domain, outputs: IntArray, power: float, rows: FlooredR
 
 @partial(jax.jit, static_argnames="power")
 def _above(
-    measure: Any, outputs: Array, floor: Array, count: Array, columns: Array, values: Array,
+    measure, outputs, floor, count, columns, values,
     power: float,
-) -> Array:  # fmt: skip
+):  # fmt: skip
     own = jnp.repeat(jnp.arange(len(count)), count, total_repeat_length=len(columns))
     above = (values - floor[columns]).astype(jnp.float64)
     part = above * _losses(measure, own, outputs[columns], power)
@@ -411,7 +408,7 @@ def solve_falls(
     most: one factorisation in float64."""
 
     @jax.jit
-    def falls(points: Array) -> tuple[Array, Array]:
+    def falls(points):
         norms = (points * points).sum(axis=1)
         squares = norms[:, None] + norms - 2 * (points @ points.T)
         ticks = jnp.minimum(jnp.ceil(jnp.sqrt(jnp.maximum(squares, 0.0))), float(rows.reach))

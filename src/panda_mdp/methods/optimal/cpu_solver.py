@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
-from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, Float32Array, FloatArray, IntArray
+from panda_mdp.base.arrays import AnyArray, BoolArray, Float32Array, FloatArray, IntArray
 from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
@@ -48,7 +46,7 @@ SERIAL_MULTIPLIERS = 1 << 18
 class Float32Halpern(Halpern):
     """What solvers with compiled loops share: arrays in float32, outputs contiguous."""
 
-    degree: npt.NDArray[Any]
+    degree: AnyArray
     unit: float
     _row_sums: FloatArray
     """The scale's sums by record."""
@@ -95,7 +93,7 @@ class Float32Halpern(Halpern):
         primal = float(np.einsum("ij,ij,ij->", step, step, stiff))
         return primal, squared_distance(self._u, self._u0) + row
 
-    def _table(self) -> npt.NDArray[Any]:
+    def _table(self) -> AnyArray:
         """The current table on the nodes."""
         return np.maximum(self._x, 0) * self._scale
 

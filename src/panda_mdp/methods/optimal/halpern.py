@@ -24,9 +24,8 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray, offsets
+from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, offsets
 from panda_mdp.methods.optimal.dual import both_ways
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.program import TILING, Program, Tiling, TilingTuning
@@ -141,9 +140,9 @@ class Lent(NamedTuple):
     """(E, 2) nodes."""
     above: FloatArray
     """(E,) upper bounds on exp(epsilon d)."""
-    sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    sides: tuple[AnyArray, AnyArray]
     """(E, width) each: of z_i <= g z_j and of z_j <= g z_i, scaled as the table is."""
-    inverse: npt.NDArray[Any]
+    inverse: AnyArray
     """(nodes, width): one over that scale."""
     unit: float
     """Of the costs that they are for."""
@@ -268,7 +267,7 @@ def growths(problem: Problem, length: FloatArray) -> tuple[FloatArray, FloatArra
     return np.exp(problem.epsilon * length), above
 
 
-def root_scale(z: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def root_scale(z: AnyArray) -> AnyArray:
     """The scale D of a table: its root over a floor, of mean 1."""
     scale = np.sqrt(np.maximum(z, np.asarray(SMALLEST, dtype=z.dtype)))
     return scale / scale.mean()

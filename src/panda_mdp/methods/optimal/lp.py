@@ -46,7 +46,7 @@ from panda_mdp.methods.optimal.dual import (
     free_bound,
     free_proof,
 )
-from panda_mdp.methods.optimal.graph import all_pairs, constraint_graph
+from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Proved
@@ -179,10 +179,14 @@ class OneLp(TableSolver):
         problem = self.problem
         with standing.stage("graph"):
             build = all_pairs if self.pairs == "all" else constraint_graph
-            self.graph = build(problem.domain, problem.epsilon)
-        self.edges = self.graph.count
-        self.exponent = problem.epsilon * self.graph.length
+            self.over(build(problem.domain, problem.epsilon))
         self.scale = cost_scale(problem.weighted_loss)
+
+    def over(self, graph: Graph) -> None:
+        """Constrain the pairs of a graph."""
+        self.graph = graph
+        self.edges = graph.count
+        self.exponent = self.problem.epsilon * graph.length
 
     def parts(self) -> Parts:
         """Costs, divided by `scale`, rows, and their lower and upper limits."""
@@ -277,9 +281,7 @@ class SmallLp(OneLp):
     def begin(self, standing: Standing) -> None:
         problem = self.problem
         self._free = free_bound(problem)
-        self.graph = all_pairs(problem.domain, problem.epsilon, LARGEST_EXPONENT)
-        self.edges = self.graph.count
-        self.exponent = problem.epsilon * self.graph.length
+        self.over(all_pairs(problem.domain, problem.epsilon, LARGEST_EXPONENT))
         centres = [centre_bound(problem, x) for x in range(problem.size)]
         standing.raise_bound(max(self._free, *centres))
         self.proofs = [free_proof(problem), centre_proof(problem, int(np.argmax(centres)))]

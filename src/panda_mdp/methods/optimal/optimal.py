@@ -266,9 +266,9 @@ def optimal(
     (True, True)
     """
     budget = Budget(gap, time_limit)
-    known = initial.bound if isinstance(initial, Mechanism) else None
-    rows = initial.matrix if isinstance(initial, Mechanism) else initial
+    rows: Any = getattr(initial, "matrix", initial)
     table = None if rows is None else rows_of(problem, rows, "initial")
+    known = getattr(initial, "bound", None)
     proof = known if isinstance(known, Proved) else None
     if proof is not None and proof.problem.domain.fingerprint != problem.domain.fingerprint:
         # What records elsewhere lend each other says nothing here; their rows are a table.

@@ -8,6 +8,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import FlooredRows
+from panda_mdp.loss import blocks
 from panda_mdp.methods.closed_forms import softmax
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.program import typical_slope
@@ -41,9 +42,8 @@ def cheapest_rows(problem: Problem) -> FlooredRows:
     """
     least = float(problem.domain.neighbours(1)[1].min()) * (1 - OPEN_MARGIN)
     unit = max(1, math.ceil(TOTAL * math.exp(-problem.epsilon * least)))
-    losses = problem.loss
-    blocks = losses.blocks() if hasattr(losses, "blocks") else ((None, losses),)
-    best = np.concatenate([block.argmin(axis=1) for _, block in blocks]).astype(np.int32)
+    cheapest = [block.argmin(axis=1) for _, block in blocks(problem.loss)]
+    best = np.concatenate(cheapest).astype(np.int32)
     used = np.unique(best)
     floor = np.zeros(problem.outputs_count, np.int64)
     floor[used] = unit

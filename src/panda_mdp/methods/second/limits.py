@@ -271,9 +271,7 @@ class ExactLimit(LimitSolver, OneLp):
         self._cost = (excess * self._most).ravel() / self.scale
         few = problem.size <= ALL_PAIRS_RECORDS
         build = partial(all_pairs, most=LARGEST_EXPONENT) if few else constraint_graph
-        self.graph = build(problem.domain, problem.epsilon)
-        self.edges = self.graph.count
-        self.exponent = problem.epsilon * self.graph.length
+        self.over(build(problem.domain, problem.epsilon))
         self._ceilings = self.goal.ceilings(limit.most, limit.on_loss)
 
     def advance(self, target: int, standing: Standing) -> None:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import Float32Array, FloatArray
+from panda_mdp.base.arrays import AnyArray, Float32Array, FloatArray
 from panda_mdp.errors import MethodError
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.guesses import (
@@ -317,7 +316,7 @@ def place_error(problem: Problem, table: FloatArray, at_rest: float = AT_REST) -
     return float(best_guesses(problem.domain, columns, at_rest)[1].sum())
 
 
-def _costs(problem: Problem, guesses: npt.NDArray[Any]) -> Float32Array:
+def _costs(problem: Problem, guesses: AnyArray) -> Float32Array:
     return (-problem.prior * guess_distances(problem.domain, guesses)).astype(np.float32)
 
 
