@@ -169,3 +169,14 @@ def owners(starts: IntArray) -> IntArray:
     [0, 0, 2]
     """
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
+    """Which entries name which record: the offsets of a list for each, and the entries' places.
+    Of edges (E, 2) these are slots, 2 edge + side.
+
+    >>> [part.tolist() for part in incidence(np.array([[0, 2], [2, 1]]), 3)]
+    [[0, 1, 2, 4], [0, 3, 1, 2]]
+    """
+    flat = ends.ravel()
+    return offsets(np.bincount(flat, minlength=records)), np.argsort(flat, kind="stable")

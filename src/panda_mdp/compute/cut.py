@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, offsets, owners
+from panda_mdp.base.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    incidence,
+    offsets,
+    owners,
+)
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import Pairs, TilePairs, joined
 
@@ -106,8 +114,7 @@ class Cut:
     @cached_property
     def by_position(self) -> tuple[IntArray, IntArray]:
         """The nodes of every position: offsets and nodes."""
-        count = np.bincount(self.position, minlength=self.domain.size)
-        return offsets(count), np.argsort(self.position, kind="stable")
+        return incidence(self.position, self.domain.size)
 
     @cached_property
     def tile(self) -> IntArray:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, owners
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import Lp, cost_scale, multipliers
 from panda_mdp.compute.status import Stopped
@@ -54,7 +54,7 @@ def compact_clusters(domain: Domain, count: int) -> IntArray:
     """The cluster of each record: at most `count` of them, compact and of about equal size."""
     order, starts = order_in_space(domain.metric.embedding, -(-domain.size // count))
     label = np.empty(domain.size, np.int64)
-    label[order] = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    label[order] = owners(starts)
     return label
 
 

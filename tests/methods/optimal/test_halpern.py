@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
 
+from panda_mdp.base.arrays import incidence
 from panda_mdp.methods.optimal.graph import all_pairs
 from panda_mdp.methods.optimal.halpern import (
     CHECK,
@@ -18,7 +19,6 @@ from panda_mdp.methods.optimal.halpern import (
     SMALLEST,
     Halpern,
     growths,
-    incidence,
     root_scale,
 )
 from panda_mdp.table.bound import total_from_below

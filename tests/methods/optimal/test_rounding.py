@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from panda_mdp import Domain, Problem
+from panda_mdp.base.arrays import incidence
 from panda_mdp.compute.numba.pdhg import least_reduced_costs
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.dual import boxed_bound, dual_bound, free_bound
 from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.halpern import growths, incidence
+from panda_mdp.methods.optimal.halpern import growths
 
 SIDE = 8
 LARGE, TINY = 1.0625, (0.5 + 2.0**-10) * 2.0**-52

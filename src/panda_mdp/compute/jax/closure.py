@@ -288,8 +288,7 @@ class JaxClosure(Closure):
         """Rows scaled to sum to 1 over the floor, and their sums before."""
         total = np.float64(self.cut.floor.sum())
         with precise():
-            scaled: tuple[Array, Array] = blocks.scale(self._mesh, closed, self.cut.blocks, total)
-            return scaled
+            return blocks.scale(self._mesh, closed, self.cut.blocks, total)
 
     def close(
         self,

@@ -20,6 +20,7 @@ from panda_mdp.base.text import Facts
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.space.tiles import TILE
 
+ANYWHERE = pl.BlockSpec(memory_space=pl.ANY)
 WARPS = 8
 EDGES = 8
 """Edges whose rows are read at once."""
@@ -92,12 +93,11 @@ def summed(first, second, starts, later, at, interpret: bool = False):
         end = later_ref[node + 1]
         out_ref[0] = over(begin, end, lambda k: second_ref[at_ref[k], :], total)
 
-    anywhere = pl.BlockSpec(memory_space=pl.ANY)
     run = pl.pallas_call(
         kernel,
         grid=(nodes,),
         out_shape=jax.ShapeDtypeStruct((nodes, width), first.dtype),
-        in_specs=[anywhere] * 5,
+        in_specs=[ANYWHERE] * 5,
         out_specs=pl.BlockSpec((1, width), lambda node: (node, 0)),
         **_options(interpret, 1),
     )
@@ -147,13 +147,12 @@ def raised(
         best = jax.lax.fori_loop(low_ref[block], high_ref[block], one, own)
         out_ref[0] = jnp.where(active_ref[0][:, None], best, own)
 
-    anywhere = pl.BlockSpec(memory_space=pl.ANY)
     table = pl.BlockSpec((1, TILE, width), lambda block: (block, 0, 0))
     run = pl.pallas_call(
         kernel,
         grid=(blocks,),
         out_shape=jax.ShapeDtypeStruct(z.shape, z.dtype),
-        in_specs=[*[anywhere] * 6, table, pl.BlockSpec((1, TILE), lambda block: (block, 0))],
+        in_specs=[*[ANYWHERE] * 6, table, pl.BlockSpec((1, TILE), lambda block: (block, 0))],
         out_specs=table,
         **_options(interpret),
     )

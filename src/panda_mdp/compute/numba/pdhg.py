@@ -172,8 +172,7 @@ def move(begin, end, now, anchor, mid, adjoint, totals, nodes, edges, row_pull, 
         adjoint_i = adjoint[i]
         for y in range(outputs):
             grad[y] = scale_i[y] * (cost_i[y] - price) + adjoint_i[y]
-        for y in range(outputs):
-            adjoint_i[y] = F(0)
+        adjoint_i[:] = F(0)
         for k in range(across_start[i], across_start[i + 1]):
             row = now.u[across_slot[k] >> 1, across_slot[k] & 1]
             for y in range(outputs):
@@ -242,10 +241,7 @@ def run(
     totals = np.zeros(rows, np.float32)
     squares = np.zeros((4, max(blocks, chunks)))
     if not adjoint_known:
-        for i in range(rows):
-            adjoint_i = adjoint[i]
-            for y in range(outputs):
-                adjoint_i[y] = F(0)
+        adjoint[:] = F(0)
         for k in range(2 * len(edges.inside)):
             e = edges.inside[k >> 1]
             adjoint_i = adjoint[edges.ends[e, k & 1]]
@@ -283,8 +279,7 @@ def run(
                 which, begin, end, primal, edges, mid, nodes.scale, now.u, anchor.u, adjoint,
                 dual_step, keep, measure,
             )  # fmt: skip
-    for part_of in range(3):
-        moved[part_of] = 0.0
+    moved[:] = 0.0
     for k in range(squares.shape[1]):
         moved[0] += squares[0, k]
         moved[1] += squares[1, k]

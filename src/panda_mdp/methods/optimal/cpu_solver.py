@@ -14,7 +14,7 @@ from functools import cached_property
 import numba
 import numpy as np
 
-from panda_mdp.base.arrays import AnyArray, BoolArray, Float32Array, FloatArray, IntArray
+from panda_mdp.base.arrays import AnyArray, BoolArray, Float32Array, FloatArray, IntArray, incidence
 from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
@@ -27,7 +27,6 @@ from panda_mdp.methods.optimal.halpern import (
     Halpern,
     Lent,
     growths,
-    incidence,
     root_scale,
 )
 from panda_mdp.methods.optimal.program import WIDER, Program, Tiling

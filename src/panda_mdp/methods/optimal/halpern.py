@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, offsets
+from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray
 from panda_mdp.methods.optimal.dual import both_ways
 from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.program import TILING, Program, Tiling, TilingTuning
@@ -271,9 +271,3 @@ def root_scale(z: AnyArray) -> AnyArray:
     """The scale D of a table: its root over a floor, of mean 1."""
     scale = np.sqrt(np.maximum(z, np.asarray(SMALLEST, dtype=z.dtype)))
     return scale / scale.mean()
-
-
-def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
-    """CSR lists of edge slots (2 edge + side) by record: offsets and slots."""
-    flat = ends.ravel()
-    return offsets(np.bincount(flat, minlength=records)), np.argsort(flat, kind="stable")
