@@ -114,11 +114,11 @@ def panda(
     """Run both phases of PAnDA for simulated users on a city, account for them and draw them.
 
     Balls by default, candidates that are the same for everybody with --candidates, the best of a
-    search with --calibrate, the paper's coins with --decay. Those seldom fit; with --study they run
-    without a guarantee, and only the loss and the reasons are printed. Writes results.json,
-    pictures, and panda.pmdp, which holds nothing of the users and with which `panda-mdp perturb`
-    runs both phases for others. The users' records are drawn from the city with the seed: they are
-    nobody's, and their reports are not for release.
+    search with --calibrate, the paper's coins with --decay. Its own fit on none of its maps: with
+    --study they run without a guarantee, and only the loss and the reasons are printed. Writes
+    results.json, pictures, and panda.pmdp, which holds nothing of the users and with which
+    `panda-mdp perturb` runs both phases for others. The users' records are drawn from the city with
+    the seed: they are nobody's, and their reports are not for release.
 
     Options:
         study: Run what does not fit, without a guarantee.

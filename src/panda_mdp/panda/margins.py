@@ -21,7 +21,6 @@ over the whole domain before anything is computed for all pairs; none looks at a
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,7 +29,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, Stages, frozen
+from panda_mdp.base.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    Stages,
+    frozen,
+    stopwatch,
+)
 from panda_mdp.errors import (
     CoverageError,
     InfeasibleError,
@@ -297,7 +304,7 @@ class MarginPlan(RebuiltOnCopy):
             raise MethodError(
                 f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
             )
-        clock = time.perf_counter()
+        spent = stopwatch()
         domain, chosen = problem.domain, law.check(anchors)
         fit = feasibility(law, problem.epsilon, delta, problem.prior, neighbours)
         windows = nearest_records(domain, chosen, neighbours)
@@ -316,7 +323,7 @@ class MarginPlan(RebuiltOnCopy):
         cost = cost_table(law, law.rows(involved), distance)
         place, among = np.empty((2, domain.size), dtype=np.int64)
         place[involved], among[covered] = np.arange(len(involved)), np.arange(len(covered))
-        leaked = time.perf_counter()
+        stages, spent = spent("leakage"), stopwatch()
         missing = either(uncovered(law, chosen, windows, problem.prior))
         out_of_reach = missing > delta
         # delta < 1, so what is within reach misses less than everything.
@@ -327,7 +334,6 @@ class MarginPlan(RebuiltOnCopy):
             None if windows is None else among[windows],
             (rows.start, place[near], v, rows.missed, budgets, place[covered]),
         )
-        stages = (("leakage", leaked - clock), ("margins", time.perf_counter() - leaked))
         square = np.ix_(place[chosen], place[chosen])
         return cls(
             problem=problem,
@@ -339,7 +345,7 @@ class MarginPlan(RebuiltOnCopy):
             feasibility=fit,
             uncovered_pairs=int(np.triu(out_of_reach, k=1).sum()),
             unreached_pairs=int(np.triu(unreached, k=1).sum()),
-            stages=stages,
+            stages=stages + spent("margins"),
         )
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ A file holds `PandaResult.public`, a `PandaTable`, which knows none of the run's
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import IntArray, RebuiltOnCopy, Stages, frozen
+from panda_mdp.base.arrays import IntArray, RebuiltOnCopy, Stages, frozen, stopwatch
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, relaxed_bound, solver_of
@@ -72,10 +71,10 @@ class PandaRun(RebuiltOnCopy):
         stages: Stages = (),
     ) -> Self:
         """Phase II for given anchor sets. The table depends on the sets, never on the records."""
-        clock = time.perf_counter()
+        spent = stopwatch()
         table = scheme.solve(sets)
-        solved = (f"AnPO ({scheme.options.solver})", time.perf_counter() - clock)
-        return cls(scheme, sets, table, (*stages, solved), seeded, records)
+        stages += spent(f"AnPO ({scheme.options.solver})")
+        return cls(scheme, sets, table, stages, seeded, records)
 
     @property
     def problem(self) -> Problem:
@@ -305,13 +304,14 @@ def _simulate(
         raise MethodError(
             f"selection is a {type(selection).__name__}; give BernoulliAnchors or BallAnchors"
         )
-    records, clock = check_users(users, problem.size), time.perf_counter()
-    scheme, stages = selection.scheme(problem, delta, options), []
+    records, spent = check_users(users, problem.size), stopwatch()
+    scheme = selection.scheme(problem, delta, options)
+    stages: Stages = ()
     if kind is PandaResult:
         if scheme.failure is not None:
             raise scheme.failure
-        stages.append(("accounts", time.perf_counter() - clock))
-    clock, bits = time.perf_counter(), source_of(seed)
+        stages = spent("accounts")
+    spent, bits = stopwatch(), source_of(seed)
     sets = tuple(scheme.draw(int(record), bits) for record in records)
-    stages.append(("draw anchors", time.perf_counter() - clock))
-    return kind.over(scheme, records, sets, seeded=seed is not None, stages=tuple(stages))
+    stages += spent("draw anchors")
+    return kind.over(scheme, records, sets, seeded=seed is not None, stages=stages)

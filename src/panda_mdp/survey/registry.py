@@ -102,7 +102,8 @@ def panda_candidates(
 def panda_decay(
     decay: Decay, problem: Problem, time_limit: float | None = None, delta: float = 1e-7
 ) -> PandaTable:
-    """Both phases with one of the paper's decays and everything accounted for: mostly refused."""
+    """Both phases with one of the paper's decays and everything accounted for: refused on
+    all of the paper's maps."""
     scheme = BernoulliAnchors(decay).scheme(problem, delta, _options(time_limit))
     if scheme.failure is not None:
         raise MethodError(

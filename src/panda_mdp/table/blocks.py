@@ -130,9 +130,17 @@ def round_weights(weights: IntArray, bits: IntArray) -> IntArray:
 def spanning_order(between: FloatArray) -> tuple[IntArray, IntArray]:
     """An order of some records, and for each the earlier one, by place, that it is next to in the
     tree of least total length, so that predictions are as near as can be."""
-    graphs = scipy.sparse.csgraph
-    tree = graphs.minimum_spanning_tree(np.triu(between))
-    found, before = graphs.depth_first_order(tree, 0, directed=False)
+    # Prim's tree, the nearest record at each turn: no pairs have to be sorted.
+    size = len(between)
+    least, next_to, apart = between[0].copy(), np.zeros(size, np.int64), np.arange(size) > 0
+    for _ in range(size - 1):
+        at = int(np.where(apart, least, np.inf).argmin())
+        apart[at] = False
+        nearer = apart & (between[at] < least)
+        least[nearer], next_to[nearer] = between[at, nearer], at
+    links = np.ones(size - 1), (next_to[1:], np.arange(1, size))
+    tree = scipy.sparse.csr_array(links, shape=(size, size))
+    found, before = scipy.sparse.csgraph.depth_first_order(tree, 0, directed=False)
     order = found.astype(np.int64)
     # The first one has none: it is its own.
     return order, np.asarray(np.argsort(order)[np.maximum(before[order], 0)], dtype=np.int64)

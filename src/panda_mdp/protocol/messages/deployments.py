@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 import numpy as np
+import scipy
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from panda_mdp.base.arrays import IntArray
@@ -510,7 +511,8 @@ def pack_rows(
     order, blocks = [], []
     for start in range(0, len(records), BLOCK_ROWS):
         members = records[start : start + BLOCK_ROWS]
-        along, parent = spanning_order(domain.distances(members, members))
+        places = domain.metric.embedding[members]
+        along, parent = spanning_order(scipy.spatial.distance.cdist(places, places))
         block = encode_block(weights[start + along], parent, floors)
         blocks.append(base64.b64encode(block).decode("ascii"))
         order += members[along].tolist()
