@@ -30,18 +30,29 @@ RADIUS_KM = 0.2
 
 
 def main(
-    out: Path = Path("out/examples"), source: str = "", records: int = 400, people: float = 40
+    out: Path = Path("out/examples"),
+    source: str = "",
+    records: int = 400,
+    people: float = 40,
+    evened: float = 0.0,
 ) -> Path:
+    """`evened` is the power of the junctions around by which one counts less: with 0 places are
+    hidden among equally many, with 1 on equally large areas."""
     city = pm.load_city(source) if source else pm.synthetic_city(nodes=3 * records, seed=7)
     nodes = city.sample_nodes(records, seed=0)
     straight = pm.Domain.from_points(city.lat[nodes], city.lon[nodes]).with_nodes(nodes)
-    dense = city.density_domain(people, None, nodes)
     away = straight.distances()
     # People around a place: junctions within 500 m.
     whole = city.domain(records=None)
     if whole.nodes is None:
         raise SystemExit("a city's domain knows its nodes")
-    around = (whole.distances(np.searchsorted(whole.nodes, nodes)) <= 0.5).sum(axis=1)
+    held = np.ones(whole.size)
+    for pair in whole.pairs_within(0.5):
+        held += np.bincount(np.concatenate(pair[:2]), minlength=whole.size)
+    weights = np.zeros(city.nodes)
+    weights[whole.nodes] = held**-evened
+    dense = city.density_domain(people * weights.sum() / whole.size, weights, nodes)
+    around = held[np.searchsorted(whole.nodes, nodes)]
     outputs = np.random.default_rng(1).choice(records, 60, replace=False)
     loss = pm.distance_loss(straight, outputs)
     by_density = pm.optimal(pm.Problem(dense, outputs, loss, 1.0, loss_unit="km"), gap=0.03)
@@ -62,7 +73,7 @@ def main(
                 ("decile, no report", [float(near[:, part].mean(axis=1).max()) for part in parts]),
             ):
                 listed = " ".join(f"{100 * rate:4.1f}" for rate in rates)
-                ratio = f"{max(rates) / min(rates):.1f}" if min(rates) > 0 else "no end"
+                ratio = f"{max(rates) / min(rates):.2f}" if min(rates) > 0 else "no end"
                 print(f"  {measure:20s} knowing the {knows:17s} {listed}  ratio {ratio}")
     return plot.save_figure(draw(dense, straight), out / "density.png")
 
