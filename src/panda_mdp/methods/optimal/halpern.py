@@ -45,6 +45,7 @@ MOST_KEPT = 1 << 18
 """Losses of a problem whose best multipliers are kept."""
 SUFFICIENT = 0.2
 NECESSARY = 0.8
+ARTIFICIAL = 0.36
 
 
 class Pace(NamedTuple):
@@ -55,12 +56,10 @@ class Pace(NamedTuple):
     most_weight: float = 30.0
     """Where the primal has come to rest its travel is rounding alone; a weight that follows it
     without limit (thousands were seen) drowns the multipliers in rounding."""
-    longest: float = 0.36
-    """Share of all iterations after which a restart is due, whatever the residual."""
 
 
 PACE = Pace()
-ALONG_EDGES = Pace(10.0, 100.0, 0.1)
+ALONG_EDGES = Pace(10.0, 60.0)
 """Where edges alone are constrained: multipliers have to travel through all of them and
 become larger than where many pairs share them."""
 
@@ -113,7 +112,7 @@ class Halpern(ABC):
         if (
             residual <= SUFFICIENT * self._first
             or (residual <= NECESSARY * self._first and stalled)
-            or self._since >= self.pace.longest * self.iterations
+            or self._since >= ARTIFICIAL * self.iterations
         ):
             self._balance()
             if self.iterations >= self._scale_anew:
