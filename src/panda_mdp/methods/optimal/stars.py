@@ -255,8 +255,10 @@ def open_with_stars(
         columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
         standing.raise_bound(columns.proof())
     gaps, ends = [math.inf], False
-    with standing.stage("columns"), contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
-        standing.offer_start(lambda: stars.near(columns.table()))
+    if problem.size > stars.most_closed:
+        # Rounds take long there, and a table that is not closed next to nothing.
+        with standing.stage("columns"), contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
+            standing.offer_start(lambda: stars.near(columns.table()))
     while standing.missing(standing.value) > 0 and not ends:
         with standing.stage("columns"), contextlib.suppress(scipy.linalg.LinAlgError):
             columns.advance()
