@@ -188,7 +188,8 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
             facts = {
                 name: getattr(both, name) for name in ("epsilon", "delta", "selection_epsilon")
             }
-            size, unit = both.problem.size, both.problem.domain.unit
+            size = both.problem.size
+            unit = both.problem.domain.unit
             facts |= {"holds": True, "unit": unit, "violation": both.account.violation}
             facts |= {"worst": {"records": both.account.pair}, "pairs": size * (size - 1) // 2}
         else:
@@ -211,7 +212,8 @@ def info(file: TableFile, json: Json = None) -> None:
     A file of up to 20 MB is read for one thing more: whether it hides anything.
     """
     said = inspect(file).header
-    shapes, notes = said["shapes"], said["notes"]
+    shapes = said["shapes"]
+    notes = said["notes"]
     guarantee, snapping = promise(said)
     rows = tell(STATED, guarantee=guarantee, snapping=snapping, **said)
     if "bound_pairs" in shapes or "bound_prices" in shapes:

@@ -19,7 +19,8 @@ from panda_mdp.survey.bench import Comparison, MethodRun
 from panda_mdp.survey.registry import Method, methods
 from panda_mdp.table.mechanism import Mechanism
 
-SEED, EPSILON = 0, 5.0
+SEED = 0
+EPSILON = 5.0
 COMPILING = "loading compiled loops; the first run on a machine compiles them, about a minute."
 
 

@@ -65,7 +65,8 @@ def _describe(parameters: dict[str, inspect.Parameter], text: str) -> None:
     for name, placeholder, words in PARAGRAPH.findall(
         inspect.cleandoc(text.partition("Options:\n")[2])
     ):
-        default, kind = parameters[name].default, parameters[name].annotation
+        default = parameters[name].default
+        kind = parameters[name].annotation
         declared = getattr(kind, "__metadata__", None)
         if declared:
             kind, described_as = kind.__origin__, copy(declared[0])
@@ -75,7 +76,8 @@ def _describe(parameters: dict[str, inspect.Parameter], text: str) -> None:
             # Without its own name a switch would have a second one, --no-...
             names = (f"--{name.replace('_', '-')}",) if default is False else ()
             described_as = typer.Option(*names)
-        described_as.metavar, described_as.help = placeholder or None, " ".join(words.split())
+        described_as.metavar = placeholder or None
+        described_as.help = " ".join(words.split())
         parameters[name] = parameters[name].replace(annotation=Annotated[kind, described_as])
 
 
@@ -204,7 +206,8 @@ class Drawn:
 
     def problem(self, source: Source, most: int = RECORDS) -> Problem:
         """Over places of a map; up to `most` records where no number was given."""
-        places, records = source.places.size, self.records
+        places = source.places.size
+        records = self.records
         if records is None and places > most:
             records = most
         taken = records or places
@@ -219,7 +222,8 @@ class Drawn:
             f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all",
             "--outputs",
         )
-        drawn, how = records or None, (self.epsilon, self.seed)
+        drawn = records or None
+        how = (self.epsilon, self.seed)
         if self.tasks:
             return draw_problem(source.streets, drawn, outputs, self.tasks, *how).problem
         return draw_displacement(source.sample(drawn, self.seed), outputs, *how)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from inspect import unwrap
 from pathlib import Path
 from typing import TextIO
@@ -154,7 +155,8 @@ def perturb(
         table TABLE: A saved mechanism (.pmdp), or a map.
         displacement KM: With a map: how far reports lie from places on average.
     """
-    rows, out = file.rows, file.out
+    rows = file.rows
+    out = file.out
     require(
         not context.args and (rows is None or rows.exists()),
         "what follows TABLE is no file; places are read from standard input or a file, never from "
@@ -242,7 +244,8 @@ def key(file: Path, destroy: bool = False) -> None:
 
 
 def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: Path | None) -> None:
-    domain, answers = mechanism.problem.domain, []
+    domain = mechanism.problem.domain
+    answers = []
     for given in read_lines(domain, sys.stdin):
         if isinstance(given, int):
             record = given
@@ -271,18 +274,19 @@ def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, fl
     if typed:
         what = "place as lat,lon or record's index" if domain.geographic else "record's index"
         typer.echo(f"{what}: ", nl=False, err=True)
-    yield _parsed(domain, _line(stream) or "", "the line")
-    number = 1
-    while not typed and (line := _line(stream)) is not None:
-        number += 1
+    lines = iter(partial(_line, stream), None)
+    yield _parsed(domain, next(lines, ""), "the line")
+    for number, line in enumerate(() if typed else lines, 2):
         if line:
             yield _parsed(domain, line, f"line {number}")
 
 
 def _report(mechanism: Mechanism | PandaTable, record: int) -> Facts:
     """Draw with the operating system's generator; a place where outputs are places."""
-    domain, outputs = mechanism.problem.domain, mechanism.problem.reports
-    told, output = reported_columns(domain, outputs), mechanism.sample(record)
+    domain = mechanism.problem.domain
+    outputs = mechanism.problem.reports
+    told = reported_columns(domain, outputs)
+    output = mechanism.sample(record)
     names = outputs.codes.tolist() if outputs.records is not None else outputs.names
     at = list(names or outputs.codes).index(output)
     if "reported_lat" not in told:

@@ -47,7 +47,8 @@ def best_bound(outcomes: Sequence[MethodRun]) -> float | None:
 def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str) -> None:
     """Print one line per method, under what is compared, and what there is to say about single
     ones."""
-    problem, bound = outcomes[0].problem, best_bound(outcomes)
+    problem = outcomes[0].problem
+    bound = best_bound(outcomes)
     unit = problem.loss_unit
     # Eight columns within 80 characters: no frame, one blank between them.
     table = Table(
@@ -64,7 +65,9 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
         table.add_column(said, justify="right", no_wrap=True)
     best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
     for outcome in outcomes:
-        loss, label, numbers = outcome.loss, outcome.method.label, vars(outcome)
+        loss = outcome.loss
+        label = outcome.method.label
+        numbers = vars(outcome)
         if loss is None:
             table.add_row(label, "none", style="dim")
             continue

@@ -150,7 +150,8 @@ class Measured:
         )
         if self.metric == "straight":
             return problem
-        city, nodes = source.streets, problem.domain.nodes
+        city = source.streets
+        nodes = problem.domain.nodes
         if self.people is None:
             return replace(problem, domain=city.road_domain(nodes))
         require(
@@ -182,7 +183,8 @@ class Solving:
     def table(self, problem: Problem, objectives: Objectives) -> Any:
         """The table of a problem; with progress where the method tells of it."""
         (method,) = choose_methods([self.method])
-        limit, console = self.time_limit or None, progress_console()
+        limit = self.time_limit or None
+        console = progress_console()
         if method.function is not optimal:
             delta = {} if self.delta is None else {"delta": self.delta}
             with working(f"running {method.label}"):
@@ -231,7 +233,8 @@ def solve(
         out FILE: Target, .pmdp.
         prior FILE: A prior that `panda-mdp prior` made.
     """
-    method, displacement = solving.method.strip(), objectives.displacement
+    method = solving.method.strip()
+    displacement = objectives.displacement
     require(
         method == "optimal" or objectives == Objectives(),
         f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}",
@@ -309,7 +312,8 @@ DOMINATES = (
 def meaning(mechanism: Any) -> list[tuple[str, str]]:
     """What a table promises and costs, in words."""
     problem = mechanism.problem
-    rows, bound = [], mechanism.bound
+    rows = []
+    bound = mechanism.bound
     if bound is not None and "dominates" not in mechanism.details:
         share = f"{100 * mechanism.gap:.2g} % above" if mechanism.gap else "at"
         least_loss = f"{bound.value:.4g} {problem.loss_unit}"

@@ -315,7 +315,8 @@ def _carried(steps: FloatArray, nats: FloatArray) -> FloatArray:
     first, second = np.nonzero(~np.eye(size, dtype=bool))
     cone = np.zeros((len(first), size))
     rows = np.arange(len(first))
-    cone[rows, first], cone[rows, second] = 1.0, -np.exp(nats[first, second]) * (1 + 1e-14)
+    cone[rows, first] = 1.0
+    cone[rows, second] = -np.exp(nats[first, second]) * (1 + 1e-14)
     # No w has more at x, where P_b w = 1.
     most = 1 / (np.exp(-nats) @ steps.T)
     carried = np.zeros((size, size))

@@ -78,7 +78,8 @@ def draw_privacy_loss(
     if not named:
         raise MethodError("there are no tables to draw; give at least one")
     domain = next(iter(named.values())).problem.domain
-    end, unit = domain.diameter / 3 if reach is None else reach, domain.unit
+    end = domain.diameter / 3 if reach is None else reach
+    unit = domain.unit
     figure, axes = chart_figure(7.6, 5, title or "How well two records can be told apart")
     for (name, table), colour in zip(named.items(), cycle(PALETTE), strict=False):
         label = f"{name}: worst pair"

@@ -199,7 +199,8 @@ def draw_record(
     problem = table.problem
     row = check_record(record, problem.size, MethodError)
     ground = Ground(problem.domain, city, zones)
-    home, share = ground.points[row], table.row(row)
+    home = ground.points[row]
+    share = table.row(row)
     heading = title or f"Where one record goes: {table.method}"
     caption = f"expected loss here {problem.loss[row] @ share:.3g} {problem.loss_unit}"
     radius = radius_of_share(table, row, SHARE) if problem.domain.geographic else None
@@ -347,7 +348,8 @@ def draw_values(ground: Ground, values: FloatArray, title: str, label: str) -> F
     colours; values that are all but equal get one colour, and a scale whose ticks can be read.
     """
     figure, axes = ground.figure(title, beside=0.9)
-    points, finite = ground.points, np.isfinite(values)
+    points = ground.points
+    finite = np.isfinite(values)
     finite_values = values[finite]
     low, high = np.percentile(finite_values, [1, 99]) if len(finite_values) else (0.0, 1.0)
     high = max(high, low + 0.01 * abs(low) + 1e-12)

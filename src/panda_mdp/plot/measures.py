@@ -58,13 +58,15 @@ def privacy_losses(table: Table, reach: float, bins: int = 40) -> tuple[FloatArr
     pairs use the audit.
     """
     domain = table.problem.domain
-    generator, count = np.random.default_rng(0), min(CURVE_RECORDS, domain.size)
+    generator = np.random.default_rng(0)
+    count = min(CURVE_RECORDS, domain.size)
     some = np.sort(generator.choice(domain.size, count, replace=False))
     weights = np.asarray(table.weights[some], dtype=np.float64)
     # Two impossible outcomes tell nothing apart, a possible and an impossible one everything.
     logs = np.log(weights, out=np.full(weights.shape, -2 * UNBOUNDED), where=weights > 0)
     distance = domain.distances(some, some)[np.triu_indices(count, 1)]
-    near_pairs, gap = distance <= reach, scipy.spatial.distance.pdist(logs, "chebyshev")
+    near_pairs = distance <= reach
+    gap = scipy.spatial.distance.pdist(logs, "chebyshev")
     found = scipy.stats.binned_statistic(
         distance[near_pairs], gap[near_pairs], "max", bins, (0, reach)
     )

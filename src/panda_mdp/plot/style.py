@@ -38,11 +38,10 @@ DPI = 100
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure in inches, without any global state."""
-    need("matplotlib.figure", "a picture", "plot")
+    drawing = need("matplotlib.figure", "a picture", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    figure = drawing.Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -80,7 +79,8 @@ def save_figure(figure: Figure, path: FilePath) -> Path:
 def map_axes(axes: Axes, points: FloatArray) -> None:
     """Make axes a map: no frame, equal scale, a little room around the points, a scale bar."""
     artists = need("mpl_toolkits.axes_grid1.anchored_artists", "a scale bar", "plot")
-    low, high = points.min(axis=0), points.max(axis=0)
+    low = points.min(axis=0)
+    high = points.max(axis=0)
     room = 0.03 * ((high - low).max() or 1.0)
     # The scale bar lies below what is drawn.
     (left, bottom), (right, top) = low - (room, 3 * room), high + room
