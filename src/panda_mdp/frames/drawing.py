@@ -119,7 +119,7 @@ class Sampler:
 
         fresh = np.frombuffer(secrets.token_bytes(8 * len(records)), "<u8")
         used = fresh if words is None else words[0]
-        return np.asarray(draw_records(records, self.thresholds, used))
+        return draw_records(records, self.thresholds, used)
 
     def selections(self, records: IntArray, group: IntArray, seeds: list[bytes]) -> IntArray | None:
         """Phase I once for each group and record: what it leads to."""
@@ -398,7 +398,7 @@ class Drawer:
         for name, count in zip(names, np.bincount(group[first[made]]).tolist(), strict=False):
             if count:
                 draws[name] = draws.get(name, 0) + count
-        return np.asarray(covered[held[which.reshape(-1)]])
+        return covered[held[which.reshape(-1)]]
 
 
 def people_of(person: Any, period: Any, step: str) -> People:

@@ -227,7 +227,7 @@ def _programs(channel: FloatArray, targets: FloatArray, penalty: float) -> Float
         else:
             ahead = moved + (momentum - 1) / faster * (moved - measures)
         measures, momentum = moved, faster
-    return np.asarray((root[:, None] - scaled.T @ measures) / (penalty * root[:, None]))
+    return (root[:, None] - scaled.T @ measures) / (penalty * root[:, None])
 
 
 def _cover(channel: FloatArray, reach: FloatArray, excess: FloatArray) -> FloatArray:
@@ -239,7 +239,7 @@ def _cover(channel: FloatArray, reach: FloatArray, excess: FloatArray) -> FloatA
             most = (reach[broken] * above[broken, None]).max(axis=0)
             cover[:, g] = most * float((above[broken] / (channel[broken] @ most)).max())
     # What rounding may leave: rows sum to 1.
-    return np.asarray(cover + ROUNDING)
+    return cover + ROUNDING
 
 
 class Moments(NamedTuple):
@@ -254,7 +254,7 @@ class Moments(NamedTuple):
         """Of the mean of so many reports, where a share of the people is inside."""
         mean = share * self.inside + (1 - share) * self.outside
         squares = share * self.inside_squares + (1 - share) * self.outside_squares
-        return np.asarray(np.sqrt(np.maximum(squares - mean**2, 0.0) / max(reports, 1.0)))
+        return np.sqrt(np.maximum(squares - mean**2, 0.0) / max(reports, 1.0))
 
 
 def _radius(distance: float) -> float:
@@ -296,14 +296,15 @@ def _cut_above(share: FloatArray, deviation: FloatArray) -> FloatArray:
 
 
 def limits(
-    below: FloatArray, above: FloatArray, lower: Moments, upper: Moments, reports: float
+    means: Sequence[FloatArray], moments: Sequence[Moments], reports: float
 ) -> tuple[FloatArray, FloatArray]:
     """The shares that means of lower and upper weights do not contradict.
 
-    A share is ruled out where `below` lies too far above it or `above` too far below it, by the
-    standard deviations that reports would have if it were true. Where chance rules out all, the
+    A share is ruled out where the first lies too far above it or the second too far below it, by
+    the standard deviations that reports would have if it were true. Where chance rules out all, the
     limits are the two ends that contradict each other.
     """
+    (below, above), (lower, upper) = means, moments
     others = Moments(upper.outside, upper.inside, upper.outside_squares, upper.inside_squares)
     ends = _least(below, lower, reports), 1 - _least(1 - above, others, reports)
     return np.minimum(*ends), np.maximum(*ends)
@@ -314,7 +315,7 @@ def _least(below: FloatArray, moments: Moments, reports: float) -> FloatArray:
 
     def ruled_out(share: FloatArray) -> BoolArray:
         cut = _cut_above(share, moments.deviation(share, reports))
-        return np.asarray(share + cut < below)
+        return share + cut < below
 
     low, high = np.zeros_like(below), np.ones_like(below)
     some = ruled_out(low)

@@ -94,7 +94,7 @@ class Estimate(Flows):
     @property
     def told_apart(self) -> BoolArray:
         """False where over half of those who may be in the zone may as well be outside it."""
-        return np.asarray(self.unplaced <= 0.5 * self.high)
+        return self.unplaced <= 0.5 * self.high
 
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
         return super().numbers() | {"told_apart": self.told_apart}
@@ -120,7 +120,7 @@ class Channel(NamedTuple):
         count = problem.outputs_count
         groups = np.arange(count)
         # Labels that are no places may be read by nothing but their column.
-        few = GROUPS if problem.reports.kind != "labels" else LABELS
+        few = LABELS if problem.reports.kind == "labels" else GROUPS
         wanted = max(few, GROUPS_PER_ZONE * zones.shape[1])
         if count > wanted:
             plane = problem.domain.plane
@@ -249,8 +249,8 @@ def estimate_groups(
         ]
         low, high = np.zeros(zones.shape[1]), np.ones(zones.shape[1])
         if reports:
-            means = (seen @ weights / reports for weights in bounds)
-            low, high = limits(*means, *moments, reports)
+            means = [seen @ weights / reports for weights in bounds]
+            low, high = limits(means, moments, reports)
         share = np.clip(records @ zones, low, high)
         found.append((share, low, high, np.clip(records @ spread, 0, 1), records))
     share, low, high, unplaced, every = (np.stack(part) for part in zip(*found, strict=True))
@@ -318,7 +318,7 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
 
     def reported(a: FloatArray, b: FloatArray) -> FloatArray:
         """The mean over the reports of weights of both ends, for every pair of zones."""
-        return np.asarray(a.T @ seen @ b / total)
+        return a.T @ seen @ b / total
 
     def within(a: FloatArray, b: FloatArray) -> FloatArray:
         """The same of a trip between the zones."""
@@ -331,15 +331,12 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     (below, _), (above, _) = every
     guess = np.clip((above + below) / 2, 0.0, 1.0)
     rest = np.maximum(1 - guess, 1e-9)
-    low, high = limits(
-        *(below, above),
-        # Of trips elsewhere the squares of all: not less, where those of the pair are larger.
-        *(
-            Moments(mean, (seen_mean - guess * mean) / rest, squares, seen_squares)
-            for (mean, squares), (seen_mean, seen_squares) in zip(mine, every, strict=True)
-        ),
-        total,
-    )
+    # Of trips elsewhere the squares of all: not less, where those of the pair are larger.
+    moments = [
+        Moments(mean, (seen_mean - guess * mean) / rest, squares, seen_squares)
+        for (mean, squares), (seen_mean, seen_squares) in zip(mine, every, strict=True)
+    ]
+    low, high = limits([below, above], moments, total)
     share = np.clip(_joint(rows, matrix, seen, ends), low, high)
     return Flows(names, float(seen.sum()), raw, share, low, high)
 
@@ -357,7 +354,7 @@ def _moments_of(
 def _inside(records: FloatArray, zones: FloatArray) -> FloatArray:
     """Shares of records within each zone, (K, G)."""
     part = records[:, None] * zones
-    return np.asarray(part / np.maximum(part.sum(axis=0), 1e-300))
+    return part / np.maximum(part.sum(axis=0), 1e-300)
 
 
 def _joint(
@@ -390,4 +387,4 @@ def _joint(
         for flows in (independent, *path(half))
     ]
     found = (independent, *path(seen))[int(np.argmax(scores))]
-    return np.asarray(found[:-1, :-1] / max(float(found.sum()), 1e-300))
+    return found[:-1, :-1] / max(float(found.sum()), 1e-300)
