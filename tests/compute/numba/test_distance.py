@@ -117,6 +117,11 @@ def test_long_sums_lose_nothing():
             assert abs(mp.mpf(float(got)) / exact - 1) <= metric.relative_error
 
 
+def test_distances_take_no_fast_arithmetic_from_loops_that_ask_for_them():
+    """A loop is compiled for whoever calls it first, and its options were that one's."""
+    assert fill.targetoptions["fastmath"] is False
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_fills_a_part_of_a_row(kind):
     domain = random_domain(kind, 20)

@@ -48,7 +48,12 @@ def fingerprint(sources: Iterable[Path]) -> str:
 
 
 def njit(*, sources=SHARED, **options):
-    """`numba.njit` with a cache that is renewed when any of `sources` changes."""
+    """`numba.njit` with a cache that is renewed when any of `sources` changes.
+
+    What a loop does not say of its arithmetic it would take from the one that it is first compiled
+    for, and keep: distances that a fast loop asked for first would lose their compensated sums.
+    """
+    options = {"fastmath": False, **options}
 
     def decorate(function):
         compiled = numba.njit(cache=True, **options)(function)
