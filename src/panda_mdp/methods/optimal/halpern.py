@@ -60,8 +60,10 @@ class Pace(NamedTuple):
 
 PACE = Pace()
 ALONG_EDGES = Pace(10.0, 60.0)
-"""Where edges alone are constrained: multipliers have to travel through all of them and
+"""Where few edges alone are constrained: multipliers have to travel through all of them and
 become larger than where many pairs share them."""
+FEW_EDGES = 3
+"""For each record: no graph in a plane has more, and those of some nodes of a map have many."""
 
 
 class Halpern(ABC):
@@ -181,7 +183,8 @@ class GraphSolver(Halpern):
         tiling: Tiling | None = None,
         tuning: TilingTuning = TILING,
     ) -> None:
-        super().__init__(PACE if problem.domain.metric.generating_pairs is None else ALONG_EDGES)
+        along = problem.domain.metric.generating_pairs is not None
+        super().__init__(ALONG_EDGES if along and graph.count <= FEW_EDGES * problem.size else PACE)
         self.problem = problem
         self.graph = graph
         self.tuning = tuning
