@@ -49,7 +49,7 @@ class Moving:
     >>> problem = Problem(line, [0, 8], line.distances(None, [0, 8]), epsilon=3.0)
     >>> table = PandaTable(BallAnchors(epsilon=1.0, radius=4.0).scheme(problem))
     >>> Moving(table, leaving=0.5, most=3).guarantee(reports=2)
-    Guarantee(epsilon 8 per unit)
+    Guarantee(epsilon 8 per unit, delta 0)
     """
 
     table: PandaTable
