@@ -255,10 +255,8 @@ class Comparison:
         seconds = time.perf_counter() - start
         values: Facts = {"seconds": seconds, "peak_mb": peak_mb(), "loss": made.loss}
         if isinstance(made, PandaTable):
-            note = (
-                f"epsilon holds but for delta {made.delta:g}; a user downloads "
-                f"{made.download:,} bytes"
-            )
+            exception = f" but for delta {made.delta:g}" if made.delta else ""
+            note = f"epsilon holds{exception}; a user downloads {made.download:,} bytes"
             values |= {"audited_epsilon": made.scheme.audited_epsilon, "holds": True}
             return Outcome({**values, "marginal": made.matrix}, note=note)
         seen = attack(made, radii=())
