@@ -191,13 +191,17 @@ def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, sit
 
 
 def exchanged(ball: dict[str, Any]) -> None:
-    """Two records change their rows: still rows of this ball, and not what was published."""
-    ball["records"][0], ball["records"][1] = ball["records"][1], ball["records"][0]
+    """Two records change their rows: still rows of this ball, and not what was published. Where the
+    ball that was drawn has not two, something else is proved."""
+    if len(records := ball["records"]) > 1:
+        records[0], records[1] = records[1], records[0]
+    else:
+        ball["proof"] = "AAAA"
 
 
 def another(ball: dict[str, Any]) -> None:
     """Records of another ball, whose rows cannot even be unpacked, and are not."""
-    ball["records"].pop()
+    ball["records"] = [] if ball["records"] else [0]
     ball["blocks"] = ["AAAA"]
 
 
