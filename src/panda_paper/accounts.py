@@ -290,7 +290,8 @@ def run_margins(draw: Draw) -> Outcome:
     Options: `alpha`, `part` (gamma is the diameter over it), `pairs`.
     """
     domain = draw.problem.domain
-    alpha, part = draw.cell.option("alpha", 0.95), draw.cell.option("part", 50.0)
+    alpha = draw.cell.option("alpha", 0.95)
+    part = draw.cell.option("part", 50.0)
     count = min(int(draw.cell.option("pairs", PAIRS)), domain.size)
     pairs = random_pairs(domain, count, draw.seed)
     means = []
@@ -318,7 +319,8 @@ def run_estimates(draw: Draw) -> Outcome:
     real = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=1)
     estimated = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=selection.neighbours)
     upper = np.triu_indices(len(anchors), k=1)
-    real_margins, guess = real.margin[upper], estimated.margin[upper]
+    real_margins = real.margin[upper]
+    guess = estimated.margin[upper]
     pairs = len(real_margins)
     values = {
         "real": float(real_margins.mean()),
@@ -337,7 +339,8 @@ def run_selection(draw: Draw) -> Outcome:
     and beyond, and the largest cost of Phase I over all pairs, per km (Proposition 1).
     """
     domain = draw.problem.domain
-    decay, text = draw.decay, BernoulliAnchors(draw.decay, radius=RADIUS_KM)
+    decay = draw.decay
+    text = BernoulliAnchors(draw.decay, radius=RADIUS_KM)
     distance = np.linspace(0, REACH_KM, STEPS)
     published = published_law(decay, domain, draw.study.name)
     near_law = near_probability(decay, distance)
@@ -353,9 +356,9 @@ def run_selection(draw: Draw) -> Outcome:
 
 def _counts(name: str, law: AnchorLaw) -> dict[str, float]:
     """Expected anchors of a user within the radius and beyond, and the worst cost of Phase I."""
-    rows, size = law.all_rows, law.domain.size
+    size = law.domain.size
     return {
-        f"{name}_near": float(rows.probability.sum()) / size,
-        f"{name}_far": law.tail * (len(law.candidates) - len(rows.anchor) / size),
+        f"{name}_near": float(law.all_rows.probability.sum()) / size,
+        f"{name}_far": law.tail * (len(law.candidates) - len(law.all_rows.anchor) / size),
         f"{name}_worst_epsilon": worst_leakage(law).rate,
     }

@@ -75,8 +75,10 @@ class Claim:
             return self._open(results)
         held = {"holding": holding(results.of(self.items[0]))}
         found = Evidence(results.of, {**quantities, **held})
-        published, exact = judge(self.published, found), judge(self.exact, found)
-        figures, exact_figures = fill(self.figures, found), fill(self.exact_figures, found)
+        published = judge(self.published, found)
+        exact = judge(self.exact, found)
+        figures = fill(self.figures, found)
+        exact_figures = fill(self.exact_figures, found)
         if not figures and not exact_figures:
             return self._open(results)
         if self.needs_fit:

@@ -117,7 +117,8 @@ def exact_runs(results: CityResults) -> Quantities:
     fits += [row.status == "done" for row in tables if row.cell.method in EXACT]
     if not fits:
         return {"runs": "no run in exact accounting yet"}
-    fitting, total = sum(fits), len(fits)
+    fitting = sum(fits)
+    total = len(fits)
     words = f"{fitting} of {total} runs fit" if fitting else f"none of {total} runs fits"
     found: Quantities = {"fitting": fitting, "unfit": total - fitting, "runs": words}
     if rows and not fitting:
@@ -168,7 +169,8 @@ def _paper_slower(city: str) -> list[bool]:
 
 def scale(results: CityResults) -> Quantities:
     rows = results.of("table4")
-    losses, size = some(rows.curves(PUBLISHED, "loss_m")), max(rows.places("records"))
+    losses = some(rows.curves(PUBLISHED, "loss_m"))
+    size = max(rows.places("records"))
     best = rows.of("optimal")
     top = max(best.places("records"), default=0)
     largest = best.where(records=top)
@@ -252,7 +254,8 @@ def guideline(results: CityResults) -> Quantities:
     rows = results.of("table4")
     series = rows.curves(PUBLISHED, "loss_m")
     some(series if len(series) == len(PUBLISHED) else ())
-    losses, anchors = series.averages, rows.curves(PUBLISHED, "anchors").averages
+    losses = series.averages
+    anchors = rows.curves(PUBLISHED, "anchors").averages
     spreads = {one.label: float(np.mean(one.spread / one.mean)) for one in series}
     selected = ((name, results.of("figure7").of(name)) for name in TEXT)
     costs = {name: rows.largest("cost_epsilon") for name, rows in selected if rows}

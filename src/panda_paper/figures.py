@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL_WIDTH, PANEL_HEIGHT = 4.3, 3.7
+PANEL_WIDTH = 4.3
+PANEL_HEIGHT = 3.7
 TITLE_CHARACTERS = 9.5
 """Of a title, per inch."""
 EDGE = 0.055
@@ -224,7 +225,9 @@ def draw_series(axes: Axes, series: Series, look: Look) -> None:
     shown = np.isfinite(series.mean) & np.isfinite(series.x)
     if not shown.any():
         return
-    x, mean, above = series.x[shown], series.mean[shown], series.spread[shown]
+    x = series.x[shown]
+    mean = series.mean[shown]
+    above = series.spread[shown]
     below = np.minimum(above, np.maximum(mean, 0.0) * (1 - 1 / 30))
     whole = np.append(x, axes.dataLim.intervalx if axes.has_data() else x)
     logarithmic = axes.get_xscale() == "log"
@@ -394,7 +397,8 @@ def _panels(declared: Sequence[Mapping[str, Any]], looks: Mapping[str, Look]) ->
             Line(**{**line, "methods": named(line.get("methods", ()))})
             for line in fields.pop("lines")
         )
-        title, each = fields.pop("title"), named(fields.pop("each", ()))
+        title = fields.pop("title")
+        each = named(fields.pop("each", ()))
         for method in each or (None,):
             yield Panel(title.format(method), lines=lines, looks=looks, method=method, **fields)
 

@@ -125,7 +125,8 @@ class Cell:
     def read(cls, fields: Facts) -> Cell:
         """The cell of a saved result; KeyError where there is no such kind."""
         kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
-        setting, options = Setting(**fields["setting"]), tuple(fields["options"].items())
+        setting = Setting(**fields["setting"])
+        options = tuple(fields["options"].items())
         return cls(kinds[fields["kind"]], fields["method"], setting, fields["repeat"], options)
 
     @property

@@ -162,10 +162,12 @@ def published_values(run: PublishedRun) -> Facts:
 
 def ball(draw: Draw) -> Outcome:
     """Ball anchors at epsilon, without a delta: the centre tells 40 % of epsilon."""
-    problem, selection = draw.problem, BallAnchors(BALL_SHARE * draw.problem.epsilon)
+    problem = draw.problem
+    selection = BallAnchors(BALL_SHARE * draw.problem.epsilon)
     options = PandaOptions(gap=GAP, time_limit=draw.limit)
     result = panda(problem, draw.users, selection, options=options, seed=draw.seed)
-    audited, violation = result.scheme.audited_epsilon, result.scheme.account.violation
+    audited = result.scheme.audited_epsilon
+    violation = result.scheme.account.violation
     values = {
         "loss_m": METRES * result.scheme.expected_loss,
         "claimed_epsilon": problem.epsilon,
@@ -186,12 +188,14 @@ def coarse_published(draw: Draw) -> Outcome:
     A cell is represented by the city's node nearest to its centre (in degrees); its loss in the LP
     is that of the record nearest to the representative; a record takes the row of the nearest one.
     """
-    problem, city = draw.problem, draw.study.city
+    problem = draw.problem
+    city = draw.study.city
     nodes = representatives(city.lat, city.lon)
     spots = np.stack([city.lat[nodes], city.lon[nodes]], axis=1)
     places = np.stack([problem.domain.lat, problem.domain.lon], axis=1)
     squares = cdist(places, spots, "sqeuclidean")
-    nearest_cell, nearest_record = squares.argmin(axis=1), squares.argmin(axis=0)
+    nearest_cell = squares.argmin(axis=1)
+    nearest_record = squares.argmin(axis=0)
     distance = Domain.from_points(spots[:, 0], spots[:, 1]).distances()
     cells = representative_problem(problem, distance, nearest_record)
     stages = draw.clock.lap("cells")
@@ -211,7 +215,8 @@ def coarse_published(draw: Draw) -> Outcome:
 def representatives(lat: FloatArray, lon: FloatArray, side: int = SIDE) -> IntArray:
     """The node nearest to the centre of each cell of a grid over the city that has nodes."""
     places = np.stack([lat, lon], axis=1)
-    low, extent = places.min(axis=0), np.ptp(places, axis=0)
+    low = places.min(axis=0)
+    extent = np.ptp(places, axis=0)
     step = np.where(extent > 0, extent, 1.0) / side
     index = np.minimum(((places - low) / step).astype(np.int64), side - 1)
     offset = ((places - low - (index + 0.5) * step) ** 2).sum(axis=1)

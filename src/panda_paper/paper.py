@@ -32,7 +32,8 @@ class PaperValue:
         is no interval or no value."""
         if value is None or self.mean is None or self.spread is None:
             return None
-        low, high = self.mean - self.spread, self.mean + self.spread
+        low = self.mean - self.spread
+        high = self.mean + self.spread
         return value - reach <= high and value + reach >= low
 
 

@@ -42,7 +42,8 @@ from panda_mdp.space.domain import Domain
 from panda_paper.items import SWAPPED
 from panda_paper.study import Draw, Stopwatch
 
-ALPHA, RATE = 0.95, 0.5
+ALPHA = 0.95
+RATE = 0.5
 NEAR_KM = 0.8
 """Anchors farther apart than this are not constrained."""
 FLOOR = 1e-4
@@ -248,7 +249,7 @@ def published_run(draw: Draw) -> PublishedRun:
     weights = None
     if draw.cell.setting.prior == "real":
         # The artifact weighs its anchors by the street counts of the first rows.
-        weights = draw.study.street_counts(draw.problem.domain).astype(np.float64)
+        weights = draw.study.street_counts(draw.problem.domain).astype(float)
     return run_published(
         draw.problem,
         draw.users,
@@ -285,7 +286,7 @@ def published_accounts(
     involved = np.union1d(used, around.anchor)
     place = np.searchsorted(involved, used)
     # Lists for all that are involved; only those of `used` are ever read.
-    sizes = np.zeros(len(involved), dtype=np.int64)
+    sizes = np.zeros(len(involved), np.int64)
     sizes[place] = np.diff(around.start)
     distance = _distances_between(law.domain, involved)
     leaked = np.zeros_like(distance)
@@ -341,12 +342,14 @@ def solve_near(
     matrix = np.zeros(cost.shape)
     matrix[np.arange(len(cost)), cost.argmin(axis=1)] = 1.0
     for part in np.flatnonzero(np.bincount(component) > 1):
-        inside, own_pairs = np.flatnonzero(component == part), component[i] == part
+        inside = np.flatnonzero(component == part)
+        own_pairs = component[i] == part
         shape = (len(inside), cost.shape[1])
         ends = np.searchsorted(inside, np.stack([i[own_pairs], j[own_pairs]], axis=1))
         # Every direction is a pair of its own, with its own bound.
         privacy = privacy_rows(ends, bound[own_pairs], *shape)[: len(ends) * shape[1]]
-        sums, none = np.ones(len(inside)), np.zeros(privacy.shape[0])
+        sums = np.ones(len(inside))
+        none = np.zeros(privacy.shape[0])
         lp = Lp(
             cost[inside].ravel() / cost_scale(cost[inside]),
             csr_array(vstack([sum_rows(*shape), privacy])),

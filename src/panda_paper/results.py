@@ -53,7 +53,7 @@ class Series:
     @classmethod
     def of(cls, label: str, points: Iterable[tuple[float, ...]]) -> Series:
         """The series of points (x, mean, spread)."""
-        x, mean, spread = np.array(list(points), dtype=np.float64).reshape(-1, 3).T
+        x, mean, spread = np.array(list(points), dtype=float).reshape(-1, 3).T
         return cls(label, x, mean, spread)
 
     def __len__(self) -> int:
@@ -119,7 +119,8 @@ class Averages(dict[str, float]):
         return Listed(self)
 
     def __format__(self, form: str) -> str:
-        low, high = format(self.low, form), format(self.high, form)
+        low = format(self.low, form)
+        high = format(self.high, form)
         return low if self.high - self.low < 5e-4 else f"{low} to {high}"
 
 
@@ -174,7 +175,7 @@ def trend(values: npt.ArrayLike) -> Trend:
     >>> trend([1.0, 2.0, 2.0, 5.0]), trend([3.0, 1.0]), trend([1.0, 3.0, 1.0]), trend([1.0])
     ('grows', 'falls', 'neither', 'nothing to see')
     """
-    every = np.asarray(values, dtype=np.float64)
+    every = np.asarray(values, dtype=float)
     finite = every[np.isfinite(every)]
     if len(finite) < 2 or np.ptp(finite) == 0:
         return "nothing to see"
@@ -184,7 +185,9 @@ def trend(values: npt.ArrayLike) -> Trend:
     return "falls" if finite[-1] < finite[0] and steps.max() <= STEP else "neither"
 
 
-RESULTS, ENVIRONMENT, STUDY = "cells.jsonl", "environment.json", "study.json"
+RESULTS = "cells.jsonl"
+ENVIRONMENT = "environment.json"
+STUDY = "study.json"
 PACKED = f"{RESULTS}.gz"
 """Earlier lines, where they were packed: `gzip -c cells.jsonl >> cells.jsonl.gz`."""
 PACKAGES = ("panda-mdp", "numpy", "scipy", "numba", "highspy", "jax", "matplotlib")
@@ -216,7 +219,8 @@ class Row:
         """
         if name == "seconds":
             return self.outcome.seconds if self.status == "done" else None
-        options, setting = dict(self.cell.options), vars(self.cell.setting)
+        options = dict(self.cell.options)
+        setting = vars(self.cell.setting)
         return ChainMap(dict(self.outcome.values), options, setting).get(name)
 
     def is_final(self, limit: float | None) -> bool:
@@ -384,7 +388,8 @@ class CellStore:
         self._rows[cell.key] = row
 
     def _check_study(self, study: Study) -> None:
-        stored_facts, facts = read_json(self.folder / STUDY), study.facts
+        stored_facts = read_json(self.folder / STUDY)
+        facts = study.facts
         for name in ("fingerprint", "real_prior") if stored_facts else ():
             if stored_facts.get(name) != facts[name]:
                 raise InvalidInputError(
@@ -396,7 +401,8 @@ class CellStore:
 
     def _remember_environment(self) -> str:
         path = self.folder / ENVIRONMENT
-        environments, here = read_json(path), environment()
+        environments = read_json(path)
+        here = environment()
         name = hashlib.sha256(json.dumps(here, sort_keys=True).encode()).hexdigest()[:8]
         if name not in environments:
             _write_json(path, {**environments, name: here})

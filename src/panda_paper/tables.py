@@ -63,7 +63,8 @@ def summarise(item: Item, rows: Iterable[Row], city: str) -> list[Entry]:
 
 
 def _entry(item: Item, rows: Rows, city: str) -> Entry:
-    method, setting = rows[0].cell.method, rows[0].cell.setting
+    method = rows[0].cell.method
+    setting = rows[0].cell.setting
     measure = item.measure or ""
     values = rows.numbers(measure)
     mean = float(values.mean()) if len(values) else None
@@ -148,7 +149,8 @@ def write_item(item: Item, rows: Sequence[Row], study: Study) -> list[Path]:
     A table becomes CSV, JSON and markdown, a figure PNG, SVG and markdown.
     """
     place = study.folder / item.name
-    pictures, texts = [], {}
+    pictures = []
+    texts = {}
     if item.measure is None:
         sentences = told(item, rows, study.title) or ["There are no results yet."]
         lines = "".join(f"- {one}\n" for one in sentences)

@@ -40,7 +40,8 @@ RELATIVE_ERROR = 2.0**-27
 """Of M: five roundings down of 2^-30 each, and less than as much again."""
 MOST_BITS = 400
 """Of the unit of a lattice, either way."""
-BLOCK_ENTRIES, CACHED_ENTRIES = 1 << 22, 1 << 17
+BLOCK_ENTRIES = 1 << 22
+CACHED_ENTRIES = 1 << 17
 """Of rows that are looked at together; so many of which temporaries stay in a core's cache."""
 MOST_DENSE = 1 << 27
 """Entries, 1 GiB of them, that are ever written out as one array."""
@@ -218,7 +219,8 @@ class FactoredRows(Rows):
         """Squared distances, in any precision, of some records at a time to these and all later
         ones: the rest follows, as they are symmetric."""
         points = (self.points - self.points.mean(axis=0).astype(np.int64)).astype(dtype)
-        norms, step = np.einsum("ij,ij->i", points, points), max(1, BLOCK_ENTRIES // len(points))
+        norms = np.einsum("ij,ij->i", points, points)
+        step = max(1, BLOCK_ENTRIES // len(points))
         for begin in range(0, len(points), step):
             some = slice(begin, begin + step)
             squares = points[some] @ points[begin:].T

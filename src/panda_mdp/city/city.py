@@ -153,12 +153,12 @@ class City(RebuiltOnCopy):
     @property
     def one_way(self) -> BoolArray:
         """Of every street whether it is open from u to v only."""
-        return np.zeros(len(self.u), dtype=bool) if self.oneway is None else self.oneway
+        return np.zeros(len(self.u), bool) if self.oneway is None else self.oneway
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the network, the name of this city in certificates and reports."""
-        said = {"oneway": np.zeros(0, dtype=bool), "speed_kmh": np.zeros(0)} | self._columns()
+        said = {"oneway": np.zeros(0, bool), "speed_kmh": np.zeros(0)} | self._columns()
         return digest(*(said[name] for name in COLUMNS if name != "osmid"))
 
     def components(self, *, strong: bool = False) -> IntArray:
@@ -233,7 +233,7 @@ class City(RebuiltOnCopy):
         each ball of radius 1 holds `people`, which is checked. Along streets:
         `city.road_domain().by_density(weights, people)`.
         """
-        count = np.ones(self.nodes) if weights is None else np.asarray(weights, dtype=np.float64)
+        count = np.ones(self.nodes) if weights is None else np.asarray(weights, dtype=float)
         if count.shape != (self.nodes,):
             raise CityError(f"weights has shape {count.shape}; give one per node, ({self.nodes},)")
         nodes = self._chosen(records, seed)

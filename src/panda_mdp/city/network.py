@@ -138,8 +138,8 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
     if not places or not ends:
         raise FileFormatError(f"{source} holds no graph: {len(places)} nodes and {len(ends)} edges")
     try:
-        x, y = np.array(list(places.values()), dtype=np.float64).T
-        length = np.array(lengths, dtype=np.float64)
+        x, y = np.array(list(places.values()), dtype=float).T
+        length = np.array(lengths, dtype=float)
         position = {name: k for k, name in enumerate(places)}
         a, b = np.array([(position[start], position[stop]) for start, stop in ends]).T
     except ValueError as error:
@@ -160,7 +160,7 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
     _check_unit(source, length, straight)
     length = np.where(np.isfinite(length), length, straight)
     arcs = np.arange(len(a))
-    oneway = np.zeros(len(a), dtype=bool)
+    oneway = np.zeros(len(a), bool)
     if directed:
         arcs, oneway = join_directions(a, b, length)
         oneway &= np.array(single)[arcs]
@@ -311,8 +311,8 @@ def contract(city: City) -> City:
     # Within a chain an end where a piece starts comes first: for one-way chains the only one.
     order = np.lexsort((outer >= pieces, chain[piece[outer]]))
     start, stop = node[outer][order].reshape(count, 2).T
-    length = np.asarray(np.bincount(chain, city.length_m, count), dtype=np.float64)
-    single = np.zeros(count, dtype=bool)
+    length = np.asarray(np.bincount(chain, city.length_m, count), dtype=float)
+    single = np.zeros(count, bool)
     single[chain] = city.one_way
     speed = None
     if city.speed_kmh is not None:

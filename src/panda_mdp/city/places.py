@@ -114,7 +114,7 @@ def read_points(columns: Facts, title: str) -> FloatArray:
             f"{title} has no columns lat and lon (nor h3) among {', '.join(columns)}"
         )
     try:
-        return np.array([columns[name] for name in found], dtype=np.float64)
+        return np.array([columns[name] for name in found], dtype=float)
     except ValueError as error:
         raise FileFormatError(
             f"{title} has latitudes or longitudes that are no numbers ({error}); correct them"

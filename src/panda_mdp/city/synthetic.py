@@ -132,7 +132,7 @@ def _thin(points: FloatArray, streets: IntArray, rng: np.random.Generator) -> Bo
     degree = np.bincount(streets.ravel(), minlength=size)
     crossing = rng.uniform(size=size) < CROSSINGS
     shuffled = rng.permutation(free)
-    keep = np.ones(len(u), dtype=bool)
+    keep = np.ones(len(u), bool)
     # Junctions of five and more lose their longest street first, then those of four any.
     passes = (
         (free[np.argsort(-length[free])], max, 4),

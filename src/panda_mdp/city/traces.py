@@ -129,8 +129,8 @@ class Traces:
                 f"contribution is {contribution}; a person contributes at least 1 visit"
             )
         report = TraceReport()
-        counts = np.zeros(domain.size, dtype=np.int64)
-        sample = np.empty((3, 0), dtype=np.uint64)
+        counts = np.zeros(domain.size, np.int64)
+        sample = np.empty((3, 0), np.uint64)
         outside = people = swapped = 0
         for fixes in self.chunks(report):
             snaps = domain.snap(fixes.lat, fixes.lon, limit_km)

@@ -161,12 +161,12 @@ def init(limits: Limits, folder: Folder = HOME) -> None:
     from panda_mdp.protocol import Ledger
     from panda_mdp.protocol.ledger.ledger import KEY
 
-    allowance, place = limits.allowance, folder.expanduser()
+    place = folder.expanduser()
     if (place / KEY).exists():
-        Ledger.open(place).change_allowance(allowance)
+        Ledger.open(place).change_allowance(limits.allowance)
         typer.echo(f"limits changed in {place}")
         return
-    Ledger.open(place, allowance)
+    Ledger.open(place, limits.allowance)
     typer.echo(f"ledger made in {place}; its key file is as secret as your places")
 
 
@@ -177,11 +177,15 @@ def status(server: Server, json: Json = None) -> None:
     from panda_mdp.privacy.guarantee import Guarantee
 
     with server.client() as client:
-        key, offers, limits = client.key.id, client.deployments(), client.ledger.allowance
+        key = client.key.id
+        offers = client.deployments()
+        limits = client.ledger.allowance
     rows: list[tuple[str, object]] = [("operator's key", f"{key} (pinned)")]
     states: list[Facts] = []
     for offer in offers:
-        claim, cost, verdict = offer.guarantee, "no guarantee", "refused"
+        claim = offer.guarantee
+        cost = "no guarantee"
+        verdict = "refused"
         if claim is not None:
             claimed = Guarantee(**claim.model_dump())
             cost = PRICE.format(claimed)
@@ -213,7 +217,8 @@ def fetch(
         plan = client.plan(
             name, version=version, accept_update=accept_update, expected=promise.expected
         )
-    domain, proved = plan.domain, plan.guarantee is not None
+    domain = plan.domain
+    proved = plan.guarantee is not None
     rows = [
         ("version", plan.version),
         ("records", f"{domain.size:,} ({domain.metric.kind}, {domain.unit})"),
@@ -260,7 +265,8 @@ def report(
             answer = client.report(
                 plan, record, accept_no_guarantee=accept_no_guarantee, wait_s=wait
             )
-    cost, where = answer.cost, {}
+    cost = answer.cost
+    where = {}
     shown = str(answer.output)
     if answer.where is not None:
         where = dict(zip(("lat", "lon"), answer.where, strict=True))
@@ -303,7 +309,8 @@ def ledger(folder: Folder = HOME, json: Json = None) -> None:
     from panda_mdp.protocol import Ledger
 
     books = Ledger.open(folder.expanduser())
-    limits, balances = books.allowance, books.balances()
+    limits = books.allowance
+    balances = books.balances()
     again = "same answer, free" if limits.repeats == "same" else "drawn, paid"
     rows = tell(LIMITS, limits, hours=limits.period_s / 3600, again=again)
     for balance in balances:

@@ -103,10 +103,13 @@ def estimate(
     from panda_mdp.frames.estimate import estimate_flows
     from panda_mdp.panda.file import load
 
-    start, end, by = reported.start, reported.end, outlines.by
+    start = reported.start
+    end = reported.end
+    by = outlines.by
     require((start is None) == (end is None), "--start and --end go together", "--start")
     require(start is None or (by is None and map is None), "flows have no --by and no --map")
-    release, places = load(table), outlines.load()
+    release = load(table)
+    places = outlines.load()
     with working("estimating"):
         if start is not None and end is not None:
             found: Any = estimate_flows(
@@ -168,7 +171,8 @@ def quality(
     from panda_mdp.frames.estimate import quality as compare
     from panda_mdp.panda.file import load
 
-    release, places = load(table), outlines.load()
+    release = load(table)
+    places = outlines.load()
     true = [_columns(text) for text in compared.place or ["lat,lon"]]
     named: list[Any] = [_columns(text) for text in compared.reported or []] or [
         tuple(f"reported_{name}" for name in pair) if len(true) == 2 else None for pair in true
@@ -184,7 +188,8 @@ def quality(
             by=outlines.by,
             limit=compared.snap_limit,
         )
-    rows, measures = list(found.rows()), found.measures()
+    rows = list(found.rows())
+    measures = found.measures()
     told = [f"{name}: {value:.4g}" for name, value in measures.items()]
     if compared.release:
         drawn = found.private(compared.release, compared.rows_of_person)

@@ -83,8 +83,7 @@ def explain(
         return
     with working("auditing and measuring"):
         mechanism = load_mechanism(file)
-        domain = mechanism.problem.domain
-        mine = read_record(domain, snap_limit, sys.stdin) if record else None
+        mine = read_record(mechanism.problem.domain, snap_limit, sys.stdin) if record else None
         reference = None if against is None else REFERENCES[against](mechanism.problem)
         explanation = explanation_of(mechanism, mine, against=reference)
     typer.echo(explanation.text, nl=False)

@@ -69,7 +69,8 @@ def _describe(parameters: dict[str, inspect.Parameter], text: str) -> None:
         kind = parameters[name].annotation
         declared = getattr(kind, "__metadata__", None)
         if declared:
-            kind, described_as = kind.__origin__, copy(declared[0])
+            kind = kind.__origin__
+            described_as = copy(declared[0])
         elif default is inspect.Parameter.empty:
             described_as = typer.Argument()
         else:
@@ -190,7 +191,8 @@ class Promise:
         return Expected(self.at_most, self.unit, self.identity)
 
 
-RECORDS, OUTPUTS = 5000, 100
+RECORDS = 5000
+OUTPUTS = 100
 """Drawn of larger maps where nothing else is said."""
 
 

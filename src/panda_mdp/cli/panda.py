@@ -147,7 +147,8 @@ def panda(
         "a Phase I; choose fewer, or make that table with `panda-mdp solve`",
         "--candidates",
     )
-    frontier, delta = None, choice.delta
+    frontier = None
+    delta = choice.delta
     if choice.calibrate:
         with working("searching"):
             frontier = calibrate(problem, delta, SearchSpace(("ball", "candidates")))
@@ -158,7 +159,8 @@ def panda(
                 output_console().print(f"Wrote frontier.png to {out}.")
             typer.echo(frontier.binding)
             raise typer.Exit(1)
-        selection, delta = frontier.best.selection, frontier.best.delta
+        selection = frontier.best.selection
+        delta = frontier.best.delta
     else:
         selection = choice.selection(problem)
     people = np.random.default_rng(drawn.seed).choice(problem.size, users)
@@ -200,7 +202,9 @@ def panda(
 
 def _figures(run: PandaResult) -> Facts:
     """What `results.json` says of a run."""
-    problem, shares, scheme = run.problem, run.shares, run.scheme
+    problem = run.problem
+    shares = run.shares
+    scheme = run.scheme
     return {
         "selection": repr(scheme.selection),
         "epsilon": run.guarantee.epsilon,

@@ -283,9 +283,8 @@ def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, fl
 
 def _report(mechanism: Mechanism | PandaTable, record: int) -> Facts:
     """Draw with the operating system's generator; a place where outputs are places."""
-    domain = mechanism.problem.domain
     outputs = mechanism.problem.reports
-    told = reported_columns(domain, outputs)
+    told = reported_columns(mechanism.problem.domain, outputs)
     output = mechanism.sample(record)
     names = outputs.codes.tolist() if outputs.records is not None else outputs.names
     at = list(names or outputs.codes).index(output)

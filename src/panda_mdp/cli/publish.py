@@ -112,7 +112,8 @@ def open_survey(
     deployment = survey.deployment("panda" if inspect(file).phased else "table")
     with account.wire(network=Network(timeout_s=900)) as wire, working("publishing"):
         if places is not None:
-            lat, lon = places.lat.tolist(), places.lon.tolist()
+            lat = places.lat.tolist()
+            lon = places.lon.tolist()
             domain = DomainRequest(name=name, kind="haversine", lat=lat, lon=lon, streets=streets)
             wire.post(DomainInfo, domain, "domains")
         info: TableInfo = wire.upload(TableInfo, file.read_bytes(), "tables", name)
@@ -185,7 +186,8 @@ def witness(
     from panda_mdp.protocol.messages.service import ServiceInfo
     from panda_mdp.protocol.messages.signing import SigningKey
 
-    own_key, place = SigningKey.load(key), server.folder.expanduser()
+    own_key = SigningKey.load(key)
+    place = server.folder.expanduser()
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = None if token_file is None else read_token(token_file)
     with server.wire(token) as wire:
@@ -222,7 +224,8 @@ def _streets(city: str, seed: int, names: Path | None, domain: Domain | None) ->
             "the table's records are not places on a map; publish it without --map"
         )
     corners = np.stack([domain.lat, domain.lon])
-    low, high = corners.min(axis=1) - MARGIN_DEGREES, corners.max(axis=1) + MARGIN_DEGREES
+    low = corners.min(axis=1) - MARGIN_DEGREES
+    high = corners.max(axis=1) + MARGIN_DEGREES
 
     def inside(lat: npt.ArrayLike, lon: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         at = np.stack([lat, lon], axis=-1)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from panda_paper.results import Row
     from panda_paper.study import Study
 
-SYNTHETIC_NODES, TOY_NODES = 12_000, 400
+SYNTHETIC_NODES = 12_000
+TOY_NODES = 400
 SHOWN = 3
 """Failures that are printed; all are in the results."""
 
@@ -54,13 +55,15 @@ class Where:
 
         if self.city is None:
             size = TOY_NODES if self.toy else SYNTHETIC_NODES
-            roads, name = synthetic_city(size, 0), "synthetic"
+            roads = synthetic_city(size, 0)
+            name = "synthetic"
         else:
             if not self.city.exists():
                 raise FileNotFoundError(
                     f"{self.city}: no such file; give a road map, or leave --city out"
                 )
-            roads, name = load_city(self.city), self.city.name.split(".")[0].lower()
+            roads = load_city(self.city)
+            name = self.city.name.split(".")[0].lower()
         visits, source = (None, "") if self.traces is None else _visits(roads, self.traces)
         folder = self.out / (f"{name}-toy" if self.toy else name)
         remark = self.remark

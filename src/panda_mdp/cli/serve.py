@@ -99,7 +99,8 @@ class Service:
         """The operator's key; refused where clients of this database would refuse it."""
         from panda_mdp.protocol.messages.signing import Keyring, SigningKey, VerifyKey, follow
 
-        path, sheet = self.key_path(store), self.sheet
+        path = self.key_path(store)
+        sheet = self.sheet
         key = SigningKey.load(path).public
         operator = key if sheet is None else VerifyKey.from_base64(sheet.operator)
         ring = Keyring.of(operator, [] if sheet is None else sheet.certificates)
@@ -221,11 +222,11 @@ def serve(
     store = (Store.create if init else Store.open)(service.database)
     with store.claim():
         store.check_start()
-        key, sheet = service.key_path(store), service.sheet
+        key = service.key_path(store)
         if init:
             _initialise(store, key, new_key)
         store.set_value("operator", service.operator(store, new_key=new_key).base64)
-        _run(create_app(store, key, settings, sheet), host, port, proxy, settings)
+        _run(create_app(store, key, settings, service.sheet), host, port, proxy, settings)
 
 
 @described

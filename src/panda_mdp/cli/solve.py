@@ -150,16 +150,15 @@ class Measured:
         )
         if self.metric == "straight":
             return problem
-        city = source.streets
         nodes = problem.domain.nodes
         if self.people is None:
-            return replace(problem, domain=city.road_domain(nodes))
+            return replace(problem, domain=source.streets.road_domain(nodes))
         require(
             problem.epsilon <= 1,
             f"{problem.epsilon:g} is beyond 1, at which a place is hidden among --people",
             "--epsilon",
         )
-        return replace(problem, domain=city.density_domain(self.people, None, nodes))
+        return replace(problem, domain=source.streets.density_domain(self.people, None, nodes))
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,6 @@ def solve(
         prior FILE: A prior that `panda-mdp prior` made.
     """
     method = solving.method.strip()
-    displacement = objectives.displacement
     require(
         method == "optimal" or objectives == Objectives(),
         f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}",
@@ -250,9 +248,9 @@ def solve(
         problem = measured.apply(drawn.problem(source), source)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
-        if displacement is not None:
+        if objectives.displacement is not None:
             noise_of = REFERENCES[str(objectives.reference)]
-            problem = at_displacement(problem, noise_of, displacement).problem
+            problem = at_displacement(problem, noise_of, objectives.displacement).problem
     table = solving.table(problem, objectives)
     if solving.compact:
         table = compact(table)

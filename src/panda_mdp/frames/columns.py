@@ -83,7 +83,8 @@ def beginnings(series: Any, step: str) -> Moments | None:
     import pyarrow
     from pyarrow import compute
 
-    values, moments = series.to_arrow(), None
+    values = series.to_arrow()
+    moments = None
     if pyarrow.types.is_string(values.type) or pyarrow.types.is_large_string(values.type):
         values = compute.if_else(compute.equal(values, ""), None, values)
     kinds = (pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC"), pyarrow.float64())
@@ -112,7 +113,8 @@ def classify(frame: Any, places: Sequence[Sequence[str]] = (), spoken: Iterable[
     >>> classify(narwhals_of().from_native(pa.table({"colour": [1], "fare_amount": [2]})))
     'fare_amount looks like what determines a length'
     """
-    rows, known = frame.head(SAMPLE), {*spoken, *(name for names in places for name in names)}
+    rows = frame.head(SAMPLE)
+    known = {*spoken, *(name for names in places for name in names)}
     degrees: list[list[FloatArray]] = []
     for pair in places:
         with suppress(InvalidInputError):

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from panda_mdp.frames.kernel import Thresholds
     from panda_mdp.space.mesh import Mesh
 
-OUTSIDE, HELD = -1, -2
+OUTSIDE = -1
+HELD = -2
 """In place of an output: a row that is not covered, and one that the budget holds back."""
 People = tuple[IntArray, list[tuple[Any, str]]]
 """The number of every row's group, and whose each group is, in which period."""
@@ -80,7 +81,8 @@ class Sampler:
         )
 
     def __repr__(self) -> str:
-        outputs, epsilon = len(next(iter(self.reported.values()))), self.guarantee.epsilon
+        outputs = len(next(iter(self.reported.values())))
+        epsilon = self.guarantee.epsilon
         return f"Sampler({self.domain.size} records, {outputs} outputs, epsilon {epsilon:g})"
 
     def snapped(self, lat: FloatArray, lon: FloatArray, limit: float) -> IntArray:
@@ -105,8 +107,10 @@ class Sampler:
         """
         covered = np.flatnonzero(records >= 0)
         if self.thresholds is None:
-            drawn, some = records.copy(), records[covered]
-            phases, bits = cast("PandaTable", self.phases), SystemBits()
+            drawn = records.copy()
+            some = records[covered]
+            phases = cast("PandaTable", self.phases)
+            bits = SystemBits()
             led = phases.draw_selections(some, bits) if selected is None else selected[covered]
             source: BitSource = bits
             if words is not None:
@@ -125,7 +129,8 @@ class Sampler:
         """Phase I once for each group and record: what it leads to."""
         if self.phases is None:
             return None
-        selected, covered = records.copy(), np.flatnonzero(records >= 0)
+        selected = records.copy()
+        covered = np.flatnonzero(records >= 0)
         different, which = np.unique(
             np.stack([group[covered], records[covered]]), axis=1, return_inverse=True
         )
@@ -148,7 +153,7 @@ class Sampler:
             elif some.all():
                 made[name] = values[drawn]
             else:
-                made[name] = np.where(some, values[drawn].astype(np.float64), np.nan)
+                made[name] = np.where(some, values[drawn].astype(float), np.nan)
         return made
 
 
@@ -161,7 +166,8 @@ def reported_columns(domain: Domain, outputs: Outputs) -> Facts:
     if chosen is not None and domain.labels is not None:
         names = tuple(domain.labels[k] for k in chosen.tolist())
     if chosen is not None and domain.geographic:
-        lat, lon = domain.lat[chosen], domain.lon[chosen]
+        lat = domain.lat[chosen]
+        lon = domain.lon[chosen]
     told = {"reported": names, "reported_lat": lat, "reported_lon": lon}
     made = {name: values for name, values in told.items() if values is not None}
     return made or {"reported": outputs.codes}
@@ -242,7 +248,8 @@ class FrameSummary:
 
     def lines(self) -> list[str]:
         """What happened, for people."""
-        unit, shared = self.guarantee.unit, "for every row"
+        unit = self.guarantee.unit
+        shared = "for every row"
         noun = "rows" if self.places == 1 else "places"
         what = noun if self.places == 1 else f"places ({self.places} in a row)"
         each = f"epsilon {self.guarantee.epsilon:g} {per(unit)}"
@@ -298,7 +305,8 @@ class DerivedBits:
     """Bits that follow from a secret seed of 256 bits and more, by SHAKE-256."""
 
     def __init__(self, seed: bytes) -> None:
-        self._seed, self._used = seed, 0
+        self._seed = seed
+        self._used = 0
 
     def __repr__(self) -> str:
         return "DerivedBits(<hidden>)"
@@ -366,7 +374,8 @@ class Drawer:
         names = [nonce.tobytes() for nonce in nonces]
         selected = self.sampler.selections(records, group, [secret + name for name in names])
         drawn = self.sampler.records(records, words, selected)
-        spent, totals = self.summary.draws, self.summary.totals
+        spent = self.summary.draws
+        totals = self.summary.totals
         before = [spent.get(name, 0) for name in names]
         drawn[self._spend(group, names, records)] = HELD
         whole = self._names.nonces(self.sampler.table, [(who, "in all") for who, _ in pairs])
@@ -377,17 +386,20 @@ class Drawer:
 
     def _spend(self, group: IntArray, names: list[bytes], records: IntArray) -> IntArray:
         """Count independent draws per person and period; the rows that are held back."""
-        covered, draws = np.flatnonzero(records >= 0), self.summary.draws
+        covered = np.flatnonzero(records >= 0)
+        draws = self.summary.draws
         # A draw is a record of a group with a key, and a row of it without one.
         which = first = np.arange(len(covered))
-        group, fresh, codes = group[covered], np.ones(len(covered), dtype=bool), []
+        group = group[covered]
+        fresh = np.ones(len(covered), bool)
+        codes = []
         if self.key is not None:
             people = np.array([self._people.setdefault(name, len(self._people)) for name in names])
             pair = people[group] * self.sampler.domain.size + records[covered]
             different, first, which = np.unique(pair, return_index=True, return_inverse=True)
             codes = different.tolist()
             fresh = np.array([code not in self._seen for code in codes], dtype=bool)
-        held = np.zeros(len(fresh), dtype=bool)
+        held = np.zeros(len(fresh), bool)
         if self.most is not None:
             # Of draws that were not made before, the earlier rows' come first.
             new = np.flatnonzero(fresh)[np.argsort(first[fresh])]

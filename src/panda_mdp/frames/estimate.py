@@ -145,7 +145,8 @@ class Quality:
 
         Total variation is the part of the people that are put into a wrong zone.
         """
-        found, whole = self.found, max(float(self.before.sum()), 1e-300)
+        found = self.found
+        whole = max(float(self.before.sum()), 1e-300)
         told: dict[str, float] = {}
         for name, part in (("reported", found.raw), ("estimated", found.share)):
             apart = float(np.abs(part - self.before).sum() / (2 * whole))
@@ -165,7 +166,8 @@ class Quality:
         if len(self.found.first) > 1 and self.found.heads[0] == "window":
             raise InvalidInputError("windows have measures of their own; leave out by=...")
         covered = self.counted / max(self.given, 1)
-        found, true = self.found, covered * self.before
+        found = self.found
+        true = covered * self.before
         return {
             f"total variation, {name}": min(float(np.abs(part - true).sum() + 1 - covered) / 2, 1.0)
             for name, part in (("reported", found.raw), ("estimated", found.share))
@@ -316,7 +318,8 @@ def _outputs(frame: Any, release: Release, columns: Columns | None) -> IntArray:
         columns = PLACE if set(PLACE) <= set(frame.columns) else "reported"
         need_columns(frame, _names(columns))
     if isinstance(columns, str):
-        series, names = frame[columns], told.get("reported", ())
+        series = frame[columns]
+        names = told.get("reported", ())
         if any(isinstance(name, str) for name in names):
             return _columns_of(release, np.array(series.to_list(), dtype=object))
         return _columns_of(release, numbers(series, columns))
@@ -341,7 +344,7 @@ def _columns_of(release: Release, reported: npt.NDArray[Any]) -> IntArray:
         np.isfinite(reported)
         if reported.dtype.kind in "iuf"
         # Neither missing nor NaN nor empty.
-        else np.array([v is not None and v == v and v != "" for v in reported], np.bool_)  # noqa: PLR0124
+        else np.array([v is not None and v == v and v != "" for v in reported], bool)  # noqa: PLR0124
     )
     drawn = np.full(len(reported), -1, dtype=np.int64)
     drawn[told] = columns_of(np.asarray(known, dtype=object).tolist(), reported[told])

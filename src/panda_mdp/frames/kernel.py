@@ -50,10 +50,13 @@ class Thresholds(NamedTuple):
 @njit(cache=True, nogil=True)
 def choose_output(record, rows, bits):
     """The column that 62 bits select: the first whose cumulative weight exceeds them."""
-    bits, begin, end = np.int64(bits), rows.starts[record], rows.starts[record + 1]
+    bits = np.int64(bits)
+    begin = rows.starts[record]
+    end = rows.starts[record + 1]
     at = begin + np.searchsorted(rows.reached[begin:end], bits, side="right")
     # Between the stored entry before and this one everything is at the floor.
-    left, above = 0, np.int64(0)
+    left = 0
+    above = np.int64(0)
     if at > begin:
         left = rows.columns[at - 1] + 1
         above = rows.reached[at - 1] - rows.floor[left - 1]
@@ -95,8 +98,10 @@ def keyed_words(key, nonces, group, counter, constants):
     is a pseudo-random function of nonce and counter.
     """
     out = np.empty(len(group), np.uint64)
-    start, state = np.empty(16, np.uint32), np.empty(16, np.uint32)
-    start[:4], start[4:12] = constants, key
+    start = np.empty(16, np.uint32)
+    state = np.empty(16, np.uint32)
+    start[:4] = constants
+    start[4:12] = key
     for i in range(len(group)):
         start[12] = np.uint32(counter[i])
         start[13:] = nonces[group[i]]
@@ -107,6 +112,7 @@ def keyed_words(key, nonces, group, counter, constants):
             for k in range(4):
                 _quarter(state, k, 4 + (k + 1) % 4, 8 + (k + 2) % 4, 12 + (k + 3) % 4)
         # Sums of 32 bits are computed in 64: the carry must not reach the second word.
-        low, high = np.uint32(state[0] + start[0]), np.uint32(state[1] + start[1])
+        low = np.uint32(state[0] + start[0])
+        high = np.uint32(state[1] + start[1])
         out[i] = np.uint64(low) | (np.uint64(high) << np.uint64(32))
     return out

@@ -137,7 +137,9 @@ class Perturber:
     sampler: Sampler = field(init=False)
 
     def __post_init__(self, mechanism: Mechanism | PandaTable) -> None:
-        columns, outside, period = self.columns, self.outside, self.columns.period
+        columns = self.columns
+        outside = self.outside
+        period = self.columns.period
         if outside not in (choices := get_args(Uncovered)):
             raise InvalidInputError(f"outside is {outside!r}; choose one of {', '.join(choices)}")
         if columns.time is not None and period not in STEPS:
@@ -191,7 +193,8 @@ class Perturber:
 
     def frame(self, frame: Frame, summary: FrameSummary | None = None) -> Frame:
         """Perturb a frame of any known kind, by what it is."""
-        narwhals, kind = narwhals_of(), f"{type(frame).__module__}.{type(frame).__name__}"
+        narwhals = narwhals_of()
+        kind = f"{type(frame).__module__}.{type(frame).__name__}"
         result: Any
         if kind.startswith("pyspark"):
             result = _spark(self, frame)
@@ -282,7 +285,8 @@ class Perturber:
                     raise InvalidInputError(f"there is a column {column!r} already; rename it")
         people = None
         if columns.person is not None:
-            step, period = "", None
+            step = ""
+            period = None
             if columns.time is not None:
                 step = f"{columns.period} "
                 begun = beginnings(frame[columns.time], str(columns.period))
@@ -312,7 +316,8 @@ class Perturber:
         if len(names) == 2:
             lat, lon = (numbers(frame[name], name) for name in names)
             return self.sampler.snapped(lat, lon, self.limit)
-        domain, series = self.sampler.domain, frame[names[0]]
+        domain = self.sampler.domain
+        series = frame[names[0]]
         if domain.values is not None:
             return domain.nearest(numbers(series, series.name), self.limit).record
         if domain.labels is not None:

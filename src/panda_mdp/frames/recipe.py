@@ -42,7 +42,8 @@ def statement(
     """One page for whoever is responsible: what was done, what it costs, what an attacker gains,
     what is not covered. It follows from the summary, the recipe and the table, and nothing else."""
     each: Guarantee = summary.guarantee
-    unit, columns = each.unit, perturber.columns
+    unit = each.unit
+    columns = perturber.columns
     told = "\n".join(f"- {line}" for line in summary.lines())
     treated = {} if perturber.treatment is None else perturber.treatment.columns
     ways = "\n".join(f"| {column} | {way} |" for column, way in treated.items())

@@ -79,7 +79,8 @@ class TextSummary:
 
     def lines(self) -> list[str]:
         """What happened, in words; no word of a text is among them."""
-        each, most = f"{self.epsilon:g} {per(self.unit)}", self.epsilon * self.longest
+        each = f"{self.epsilon:g} {per(self.unit)}"
+        most = self.epsilon * self.longest
         return [
             f"{self.words:,} words of {self.texts:,} texts: {self.kept:,} drawn as they were, "
             f"{self.unknown:,} that the table does not have, which took its unknown word's row",
@@ -139,7 +140,8 @@ def _replaced(
     listed: list[str], table: Mechanism, tokenizer: Tokenizer, summary: TextSummary | None
 ) -> list[str]:
     """Every text with its words drawn anew."""
-    problem, labels = table.problem, table.problem.domain.labels
+    problem = table.problem
+    labels = table.problem.domain.labels
     pieces = [list(tokenizer(text)) for text in listed]
     words = [piece for text in pieces for piece, is_word in text if is_word]
     index: dict[Any, int] = {label: k for k, label in enumerate(labels or ())}
@@ -153,7 +155,8 @@ def _replaced(
     reported = [str(k if named is None else named[int(k)]) for k in drawn]
     if summary is not None:
         lengths = [sum(is_word for _, is_word in text) for text in pieces]
-        summary.epsilon, summary.unit = table.epsilon, problem.domain.unit
+        summary.epsilon = table.epsilon
+        summary.unit = problem.domain.unit
         summary.texts += len(pieces)
         summary.words += len(words)
         summary.kept += sum(a in (b, b.lower()) for a, b in zip(reported, words, strict=True))

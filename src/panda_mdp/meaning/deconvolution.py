@@ -35,7 +35,9 @@ from panda_mdp.space.domain import Domain
 CONFIDENCE = 0.95
 CHANCE = 0.5
 """What a standard deviation weighs against slack: little, so that slack stays far below chance."""
-STRONGEST, RATIO, PATIENCE = 10.0, 10**-0.5, 3
+STRONGEST = 10.0
+RATIO = 10**-0.5
+PATIENCE = 3
 """Penalties that are tried: from this weight down, until so many in a row predicted worse."""
 MOST_NEWTON = 60
 BUMP_ENTRIES = 1 << 21
@@ -53,7 +55,8 @@ def _penalised(
     channel: FloatArray, seen: FloatArray, weight: float, prices: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Shares of records at one weight, and the prices nu that lead to them, from given ones."""
-    even, count = weight / len(channel), len(seen)
+    even = weight / len(channel)
+    count = len(seen)
     prices = prices * min(1.0, (1 + 0.5 * weight) / float((channel @ prices).max()))
     # Newton's method on minus the sum of logarithms of prices and of what they leave of 1 + weight.
     parts = np.concatenate([seen, np.full(len(channel), even)])
@@ -84,8 +87,10 @@ def _path(
 ) -> Iterator[tuple[FloatArray, float]]:
     """Shares along falling weights, down to the least one."""
     occurs = counts > 0
-    seen, part = counts[occurs] / counts.sum(), np.ascontiguousarray(channel[:, occurs])
-    prices, weight = np.ones(len(seen)), max(STRONGEST, least)
+    seen = counts[occurs] / counts.sum()
+    part = np.ascontiguousarray(channel[:, occurs])
+    prices = np.ones(len(seen))
+    weight = max(STRONGEST, least)
     while True:
         shares, prices = _penalised(part, seen, weight, prices)
         yield shares, weight
@@ -142,7 +147,8 @@ def bumps_of(domain: Domain) -> list[FloatArray]:
     count = min(domain.size, max(2, BUMP_ENTRIES // domain.size))
     centres = np.sort(np.random.default_rng(0).choice(domain.size, count, replace=False))
     apart = domain.distances(centres, None)
-    found, width = [], 0.5 * float(np.median(np.sort(apart[:, centres], axis=1)[:, 1]))
+    found = []
+    width = 0.5 * float(np.median(np.sort(apart[:, centres], axis=1)[:, 1]))
     while width < 0.5 * apart.max():
         near = np.exp(-np.square(apart / width) / 2)
         found.append(near / near.sum(axis=1, keepdims=True))
@@ -173,8 +179,10 @@ def bounding_weights(channel: FloatArray, zones: FloatArray, reports: float) -> 
     # An upper weight of a zone is a lower one of its negative.
     targets = np.concatenate([zones, -zones], axis=1)
     reach = channel / np.square(channel).sum(axis=1)[:, None]
-    kept, least = np.zeros((len(mean), targets.shape[1])), np.full(targets.shape[1], np.inf)
-    slack, chance = least.copy(), least.copy()
+    kept = np.zeros((len(mean), targets.shape[1]))
+    least = np.full(targets.shape[1], np.inf)
+    slack = least.copy()
+    chance = least.copy()
 
     def offer(weights: FloatArray) -> None:
         bound = weights - _cover(channel, reach, channel @ weights - targets)
@@ -217,16 +225,19 @@ def _programs(channel: FloatArray, targets: FloatArray, penalty: float) -> Float
     scaled = channel / root
     step = penalty / float(np.linalg.norm(scaled.T @ scaled, 2))
     measures = np.full(targets.shape, 1.0 / len(channel))
-    ahead, momentum = measures, 1.0
+    ahead = measures
+    momentum = 1.0
     for _ in range(PROGRAM_STEPS):
         left = root[:, None] - scaled.T @ ahead
         moved = np.maximum(ahead - step * (targets - scaled @ left / penalty), 0.0)
         faster = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         if np.vdot(ahead - moved, moved - measures) > 0:
-            faster, ahead = 1.0, moved
+            faster = 1.0
+            ahead = moved
         else:
             ahead = moved + (momentum - 1) / faster * (moved - measures)
-        measures, momentum = moved, faster
+        measures = moved
+        momentum = faster
     return (root[:, None] - scaled.T @ measures) / (penalty * root[:, None])
 
 
@@ -317,10 +328,12 @@ def _least(below: FloatArray, moments: Moments, reports: float) -> FloatArray:
         cut = _cut_above(share, moments.deviation(share, reports))
         return share + cut < below
 
-    low, high = np.zeros_like(below), np.ones_like(below)
+    low = np.zeros_like(below)
+    high = np.ones_like(below)
     some = ruled_out(low)
     for _ in range(50):
         middle = (low + high) / 2
         ruled = ruled_out(middle)
-        low, high = np.where(ruled, middle, low), np.where(ruled, high, middle)
+        low = np.where(ruled, middle, low)
+        high = np.where(ruled, high, middle)
     return np.where(some, low, 0.0)

@@ -33,7 +33,8 @@ from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.mechanism import Mechanism, Table
 
 GAP = 0.02
-STEPS, HALVINGS = 12, 6
+STEPS = 12
+HALVINGS = 6
 """Doublings of epsilon, and bisections of what lies between two of them: to about 1 %."""
 CURVE_ROW = "{epsilon:14.4g}  {loss:12.4g}  {lower_bound:12.4g}  {error:12.4g}"
 AROUND = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -31,9 +31,12 @@ from panda_mdp.table.mechanism import Release
 
 MOST_ZONES = 32
 """Cells of near records where no zones are given and there are more records than that."""
-GROUPS, LABELS, GROUPS_PER_ZONE = 128, 1024, 2
+GROUPS = 128
+LABELS = 1024
+GROUPS_PER_ZONE = 2
 BLOCK_ENTRIES = 1 << 22
-FLOW_WEIGHTS, FLOW_STEPS = 10.0 ** np.arange(1.0, -3.5, -0.5), 60
+FLOW_WEIGHTS = 10.0 ** np.arange(1.0, -3.5, -0.5)
+FLOW_STEPS = 60
 """Penalties of flows that are tried, and steps at each from where the last one ended."""
 Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
 """Records of each zone, the zone of each record (None for none), or outlines on a map."""
@@ -143,8 +146,8 @@ class Channel(NamedTuple):
 
 def _blocks(release: Release) -> Iterator[tuple[slice, FloatArray]]:
     """The rows of a release, of any kind, a few at a time."""
-    size, width = release.problem.size, release.problem.outputs_count
-    step = max(1, BLOCK_ENTRIES // width)
+    size = release.problem.size
+    step = max(1, BLOCK_ENTRIES // release.problem.outputs_count)
     for start in range(0, size, step):
         part = slice(start, min(size, start + step))
         yield part, np.stack([release.row(x) for x in range(part.start, part.stop)])
@@ -153,7 +156,7 @@ def _blocks(release: Release) -> Iterator[tuple[slice, FloatArray]]:
 def _likeliest(release: Release) -> IntArray:
     """For every output the record that reports it most often."""
     best = np.full(release.problem.outputs_count, -1.0)
-    home = np.zeros(len(best), dtype=np.int64)
+    home = np.zeros(len(best), np.int64)
     for part, block in _blocks(release):
         here = block.max(axis=0)
         home = np.where(here > best, part.start + block.argmax(axis=0), home)
@@ -177,7 +180,7 @@ def cells(places: FloatArray | None, size: int, count: int) -> IntArray:
             axis = int(np.ptp(places[members], axis=0).argmax())
             members = members[np.argsort(places[members, axis], kind="stable")]
         parts += np.array_split(members, 2)
-    labels = np.zeros(size, dtype=np.int64)
+    labels = np.zeros(size, np.int64)
     for label, members in enumerate(sorted(parts, key=lambda members: int(members[0]))):
         labels[members] = label
     return labels
@@ -247,7 +250,8 @@ def estimate_groups(
             Moments(*((part * values).sum(axis=0) for values in pair for part in sides))
             for pair in squares
         ]
-        low, high = np.zeros(zones.shape[1]), np.ones(zones.shape[1])
+        low = np.zeros(zones.shape[1])
+        high = np.ones(zones.shape[1])
         if reports:
             means = [seen @ weights / reports for weights in bounds]
             low, high = limits(means, moments, reports)
@@ -270,7 +274,7 @@ def estimate_counts(
     of all surveys, whatever the truth; where the table cannot tell a zone from others they are wide
     and `told_apart` is False.
     """
-    seen = np.atleast_2d(np.asarray(counts, dtype=np.float64))
+    seen = np.atleast_2d(np.asarray(counts, dtype=float))
     shape = (len(windows), release.problem.outputs_count)
     if seen.shape != shape or not (np.isfinite(seen).all() and (seen >= 0).all()):
         raise InvalidInputError(
@@ -304,7 +308,8 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
         )
     names, matrix = zone_matrix(zones, release.problem.domain)
     channel = Channel.of(release, matrix)
-    rows, width = channel.rows, channel.rows.shape[1]
+    rows = channel.rows
+    width = channel.rows.shape[1]
     seen = np.zeros((width, width))
     start, end = pairs.coords
     np.add.at(seen, (channel.groups[start], channel.groups[end]), pairs.data)
@@ -372,7 +377,8 @@ def _joint(
     independent /= max(float(independent.sum()), 1e-300)
 
     def path(counts: FloatArray) -> Iterator[FloatArray]:
-        flows, trips = independent, counts / max(float(counts.sum()), 1.0)
+        flows = independent
+        trips = counts / max(float(counts.sum()), 1.0)
         for weight in FLOW_WEIGHTS:
             for _ in range(FLOW_STEPS):
                 told = first.T @ flows @ last

@@ -212,9 +212,8 @@ def explain(
 
 def _reports(table: Table, row: int | None, far: Words, noun: str) -> list[str]:
     problem = table.problem
-    matrix = table.matrix
     distance = problem.domain.distances(None if row is None else [row], problem.outputs).ravel()
-    shares = (problem.prior[:, None] * matrix).ravel() if row is None else matrix[row]
+    shares = (problem.prior[:, None] * table.matrix).ravel() if row is None else table.matrix[row]
     half, most = radii_holding(distance, shares, 0.5, 0.9)
     lines = [
         f"Reports of {'a' if row is None else 'your'} {noun} lie {far(float(distance @ shares))} "

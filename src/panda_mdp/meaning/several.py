@@ -106,7 +106,7 @@ def repeated(
 def _log_likelihoods(counts: IntArray, matrix: FloatArray) -> FloatArray:
     """log of the product over outputs of z(y|x)^count for every record, (lists of counts, K)."""
     never = matrix <= 0
-    impossible = counts @ never.T.astype(np.float64) > 0
+    impossible = counts @ never.T.astype(float) > 0
     return np.where(impossible, -np.inf, counts @ np.log(np.where(never, 1.0, matrix)).T)
 
 
@@ -131,7 +131,7 @@ class Movement:
     steps: FloatArray
 
     def __post_init__(self) -> None:
-        start, steps = (np.asarray(part, dtype=np.float64) for part in (self.start, self.steps))
+        start, steps = (np.asarray(part, dtype=float) for part in (self.start, self.steps))
         fits = start.ndim == 1 and start.size > 0 and steps.shape == (start.size, start.size)
         rows = np.vstack([start, steps]) if fits else -np.ones((1, 1))
         if not ((rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, rtol=0, atol=1e-9)):
@@ -205,7 +205,7 @@ def track(
         return forward_backward(movement, seen, again if draws == "stay" else None)
     size = seen.shape[1]
     steps = movement.steps
-    ways = np.zeros((1, 0), dtype=np.int64)
+    ways = np.zeros((1, 0), np.int64)
     chance = np.ones(1)
     for t, likely in enumerate(seen):
         here = np.tile(np.arange(size), len(ways))
@@ -237,7 +237,7 @@ def forward_backward(
     smoothing recursions of hidden Markov models (Rabiner 1989; for locations Shokri et al., S&P
     2011), scaled at every step.
     """
-    likely = np.asarray(seen, dtype=np.float64)
+    likely = np.asarray(seen, dtype=float)
     size = len(movement.start)
     fits = likely.ndim == 2 and len(likely) > 0 and likely.shape[1] == size
     if not (fits and (np.isfinite(likely) & (likely >= 0)).all()):
@@ -289,7 +289,7 @@ def moment_leakage(
         raise MethodError(
             f"nats have shape {shape}; give (K, K) of them and ways to move over as many records"
         )
-    nats = np.tile(np.asarray(nats, dtype=np.float64), (len(ways), len(ways)))
+    nats = np.tile(np.asarray(nats, dtype=float), (len(ways), len(ways)))
     bounds = np.tile(nats, (length, 1, 1))
     after = before = np.zeros_like(nats)
     steps = scipy.linalg.block_diag(*(way.steps for way in ways))

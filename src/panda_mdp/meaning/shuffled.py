@@ -35,7 +35,8 @@ DEVIATIONS = 18
 """Width of the window, in standard deviations of the sum."""
 LONGEST = 1 << 24
 ROUNDING = 64 * 2.0**-52
-BISECTIONS, LEAST = 12, 1e-5
+BISECTIONS = 12
+LEAST = 1e-5
 LARGEST_EXPONENT = 700.0
 
 
@@ -68,7 +69,7 @@ class ShuffledReports:
         if not epsilon >= 0:
             raise InvalidInputError(f"epsilon is {epsilon!r}; give a number from 0 on")
         step, first, law = self._dominating(epsilon)
-        steps = step * np.arange(first, first + len(law), dtype=np.float64)
+        steps = step * np.arange(first, first + len(law), dtype=float)
         base = self.blanket * law
         base[-first] += 1 - self.blanket
         mean = self.reports * float(base @ steps)
@@ -91,7 +92,8 @@ class ShuffledReports:
         """The least epsilon between any two records that goes with a delta, to 0.3 %."""
         if not 0 < delta < 1:
             raise InvalidInputError(f"delta is {delta!r}; give a number between 0 and 1")
-        low, high = LEAST * self.local, self.local
+        low = LEAST * self.local
+        high = self.local
         for _ in range(BISECTIONS):
             middle = math.sqrt(low * high)
             low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)

@@ -236,8 +236,7 @@ class Everywhere(Solver):
         self.iterations = self._iterates.iterations
 
     def proof(self) -> Proved | None:
-        found = self._averages
-        return found and Averaged(self.given, found.multipliers)
+        return self._averages and Averaged(self.given, self._averages.multipliers)
 
     def candidate(self) -> FloatArray:
         return self._repair.run(self._iterates.matrix())

@@ -27,7 +27,8 @@ MAHALANOBIS = 0.5
 """Weight of the words' own covariance beside a round one (Xu et al. 2020: lambda)."""
 TRUNCATION = 0.001
 """TEM: the share of rows that may go beyond its radius."""
-RARE, REPLACED = 0.9, 0.3
+RARE = 0.9
+REPLACED = 0.3
 """SanText+: the share of words, the rarest, that are sensitive; how often others are replaced."""
 GROUP = 20
 """CusText: words of one group."""
@@ -47,7 +48,8 @@ def laplace(problem: Problem, distances: FloatArray, own: float = 0.0) -> FloatA
     covariance = np.atleast_2d(np.cov(vectors.T))
     covariance *= dimensions / np.trace(covariance)
     values, axes = np.linalg.eigh(own * covariance + (1 - own) * np.eye(dimensions))
-    shape, norms = axes * np.sqrt(np.maximum(values, 0.0)), (vectors**2).sum(axis=1)
+    shape = axes * np.sqrt(np.maximum(values, 0.0))
+    norms = (vectors**2).sum(axis=1)
     rows = np.empty((size, size))
     for record, vector in enumerate(vectors):
         noise = rng.normal(size=(DRAWS, dimensions))
@@ -70,7 +72,7 @@ def santext_plus(problem: Problem, distances: FloatArray) -> FloatArray:
     """Yue et al. 2021: sensitive words are drawn by SanText among themselves; others stay, or are
     replaced by one of these. Of equally rare words the later ones of the file are rarer."""
     rarest = np.argsort(problem.prior[::-1], kind="stable")[: round(RARE * len(distances))]
-    sensitive = np.zeros(len(distances), dtype=bool)
+    sensitive = np.zeros(len(distances), bool)
     sensitive[len(distances) - 1 - rarest] = True
     rows = softmax(np.where(sensitive, -problem.epsilon * distances / 2, -np.inf))
     rows[~sensitive] *= REPLACED
@@ -80,7 +82,8 @@ def santext_plus(problem: Problem, distances: FloatArray) -> FloatArray:
 def custext(problem: Problem, distances: FloatArray) -> FloatArray:
     """Chen et al. 2023: groups of near words, each word drawn within its own by the exponential
     mechanism over distances scaled to 1: epsilon-DP inside a group, nothing between two."""
-    logits, free = np.full_like(distances, -np.inf), np.arange(len(distances))
+    logits = np.full_like(distances, -np.inf)
+    free = np.arange(len(distances))
     while len(free):
         order = np.argsort(distances[free[0], free], kind="stable")
         group = np.ix_(free[order[:GROUP]], free[order[:GROUP]])
@@ -93,11 +96,14 @@ def custext(problem: Problem, distances: FloatArray) -> FloatArray:
 def diffractor(problem: Problem, distances: FloatArray) -> FloatArray:
     """1-Diffractor (Meisenbacher et al. 2024): the truncated geometric mechanism over places in a
     list of all words, each near the one before; one list of several: private in places."""
-    size, rng, rows = len(distances), np.random.default_rng(0), np.zeros_like(distances)
+    size = len(distances)
+    rng = np.random.default_rng(0)
+    rows = np.zeros_like(distances)
     steps = np.exp(-problem.epsilon * np.abs(np.subtract.outer(np.arange(size), np.arange(size))))
     ends = np.where(np.isin(np.arange(size), (0, size - 1)), 1.0, -np.expm1(-problem.epsilon))
     for _ in range(LISTS):
-        order, left = [int(rng.integers(size))], np.ones(size, dtype=bool)
+        order = [int(rng.integers(size))]
+        left = np.ones(size, bool)
         left[order] = False
         while left.any():
             order.append(int(np.where(left, distances[order[-1]], np.inf).argmin()))

@@ -81,7 +81,7 @@ def closure(budgets: FloatArray) -> FloatArray:
     """Shortest paths: the largest metric below symmetric budgets."""
     from panda_mdp.panda.kernels import margins
 
-    table = np.array(budgets, dtype=np.float64)
+    table = np.array(budgets, dtype=float)
     margins.close(table)
     return table
 

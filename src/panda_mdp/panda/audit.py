@@ -90,7 +90,8 @@ def audit_panda(run: Run) -> PandaAudit:
     for release in drawn:
         if release.tobytes() not in seen:
             seen[release.tobytes()] = audit_set(run.scheme, release, run.table)
-    account, claimed = run.scheme.account, run.guarantee
+    account = run.scheme.account
+    claimed = run.guarantee
     return PandaAudit(
         holds=claimed is not None and account.violation <= claimed.delta,
         claimed=claimed,
@@ -105,12 +106,13 @@ def audit_panda(run: Run) -> PandaAudit:
 
 def audit_set(scheme: Scheme, release: IntArray, table: AnchorTable) -> SetAudit:
     """The composed mechanism's loss for one release, over all pairs of records."""
-    domain, epsilon = scheme.problem.domain, scheme.problem.epsilon
+    domain = scheme.problem.domain
+    epsilon = scheme.problem.epsilon
     rows, row = scheme.rows(release, table)
     with np.errstate(divide="ignore"):
         scan = PairScan(domain, row, np.log(rows))
     likelihood = scheme.log_likelihoods(release)
-    alike = PairScan(domain, np.zeros(domain.size, dtype=np.int64), np.zeros((1, 1)))
+    alike = PairScan(domain, np.zeros(domain.size, np.int64), np.zeros((1, 1)))
     largest, pair, violations = scan.worst(likelihood, epsilon)
     return SetAudit(
         epsilon=largest,

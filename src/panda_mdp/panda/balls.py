@@ -125,7 +125,8 @@ class BallScheme(Scheme):
 
     @cached_property
     def account(self) -> Account:
-        told, epsilon = self.selection.epsilon + self.edge, self.problem.epsilon
+        told = self.selection.epsilon + self.edge
+        epsilon = self.problem.epsilon
         if told < epsilon:
             # What the proof asks of domain and numbers is checked by the law, the rest is audited.
             broken = self.law.second < self.law.edge + self.mechanism.audit.epsilon
@@ -202,7 +203,7 @@ class BallScheme(Scheme):
 
     def draw_selections(self, records: IntArray, bits: BitSource) -> IntArray:
         """The number of a centre in the box for each record."""
-        selected = np.empty(len(records), dtype=np.int64)
+        selected = np.empty(len(records), np.int64)
         different, which = np.unique(records, return_inverse=True)
         for k, record in enumerate(different.tolist()):
             mine = np.flatnonzero(which.reshape(-1) == k)
@@ -212,24 +213,28 @@ class BallScheme(Scheme):
     def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:
         """A word for each record, and a coin that says whether it is for the common row: the law
         of the mixture, in whole numbers of 2^-124."""
-        words, coins = bits.integers(len(records)), bits.integers(len(records))
+        words = bits.integers(len(records))
+        coins = bits.integers(len(records))
         (left, low), (_, high) = self.law.box
-        columns, own = np.empty(len(records), dtype=np.int64), np.ones(len(records), dtype=np.bool_)
+        columns = np.empty(len(records), np.int64)
+        own = np.ones(len(records), bool)
         for number in np.unique(selected).tolist():
             i, j = divmod(number, int(high - low + 1))
             share, common = self.fading((i + int(left), j + int(low)))
             mine = np.flatnonzero(selected == number)
             outside = mine[coins[mine] < share[records[mine]]]
-            columns[outside], own[outside] = choose(common, words[outside]), False
-        rows = self.mechanism.weights
-        columns[own] = choose_rows(rows, records[own], GivenBits(words[own]))
+            columns[outside] = choose(common, words[outside])
+            own[outside] = False
+        columns[own] = choose_rows(self.mechanism.weights, records[own], GivenBits(words[own]))
         return columns
 
     @cached_property
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Over all centres: Pr[report | record], (K, m), and the size of a record's ball, (K,)."""
         size, outputs = self.problem.loss.shape
-        common, own, records = np.zeros((size, outputs)), np.zeros(size), np.zeros(size)
+        common = np.zeros((size, outputs))
+        own = np.zeros(size)
+        records = np.zeros(size)
         for centre, chances in self.law.releases():
             share, row = self.fading(centre)
             part = chances * (share / float(TOTAL))

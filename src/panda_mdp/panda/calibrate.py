@@ -140,7 +140,8 @@ class SearchSpace:
     def __post_init__(self) -> None:
         for family in self.families:
             check_choice("a family", family, Family)
-        most, upload = self.most_bytes, self.most_selection_epsilon
+        most = self.most_bytes
+        upload = self.most_selection_epsilon
         shares = [0 < share < 1 for share in self.centre_shares]
         check_rules(
             self,
@@ -209,7 +210,8 @@ def wire_bytes(table: Mechanism) -> int:
 def _whole(problem: Problem, search: SearchSpace, options: PandaOptions) -> Trial:
     """Everybody fetches one table and spends all of epsilon on the report."""
     table = options.short_table(problem)
-    size, most = wire_bytes(table), search.most_bytes
+    size = wire_bytes(table)
+    most = search.most_bytes
     if most is not None and size > most:
         return Trial(None, 0.0, failure="bytes", excess=size / most)
     return Trial(None, 0.0, download=size, loss=table.loss)
@@ -218,7 +220,8 @@ def _whole(problem: Problem, search: SearchSpace, options: PandaOptions) -> Tria
 def _balls(problem: Problem, search: SearchSpace, options: PandaOptions) -> Iterator[Trial]:
     """Balls by the share of epsilon for the centre, and how often they leave their record out."""
     for share in sorted(set(search.centre_shares)):
-        spent, most = share * problem.epsilon, search.most_selection_epsilon
+        spent = share * problem.epsilon
+        most = search.most_selection_epsilon
         first = BallAnchors(spent).scheme(problem, 0.0, options)
         for missed in MISSED if most is None or spent <= most else MISSED[:1]:
             selection = BallAnchors(spent, radius_for(spent, missed))
@@ -227,7 +230,8 @@ def _balls(problem: Problem, search: SearchSpace, options: PandaOptions) -> Iter
 
 
 def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[BernoulliAnchors]:
-    domain, size = problem.domain, problem.size
+    domain = problem.domain
+    size = problem.size
     few = size <= FEW
     counts = search.counts(size)
     rates = search.rates or ((0.5, 0.1, 0.01) if few else (0.1,))
@@ -243,13 +247,12 @@ def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[B
 
 def _toss(scheme: CoinScheme, search: SearchSpace) -> Trial:
     """A selection with a decay: what cannot fit is seen before budgets are computed."""
-    problem, cost = scheme.problem, scheme.selection_epsilon
     limits = (
-        ("cost", cost, problem.epsilon),
-        ("size", problem.size, MOST_RECORDS),
+        ("cost", scheme.selection_epsilon, scheme.problem.epsilon),
+        ("size", scheme.problem.size, MOST_RECORDS),
         ("size", len(scheme.law.all_rows.anchor) ** 2, MARGIN_WORK),
     )
-    return _weigh(scheme, cost, search, *limits)
+    return _weigh(scheme, scheme.selection_epsilon, search, *limits)
 
 
 def _weigh(

@@ -73,7 +73,8 @@ def certified_budgets(
     and a'.
     """
     check_delta(delta)
-    anchors, domain = law.candidates, law.domain
+    anchors = law.candidates
+    domain = law.domain
     most = limits.candidates if law.indifferent else limits.records
     if len(anchors) > most:
         alike = "" if law.indifferent else f" ({limits.candidates:,} selected alike by everybody)"
@@ -103,9 +104,11 @@ def cap(
     """Lower budgets between candidates, in place, until all pairs of records are safe."""
     from panda_mdp.panda.kernels import anchors
 
-    ranked, near = law.ranked(limits.listed), law.coins(law.all_rows)
+    ranked = law.ranked(limits.listed)
+    near = law.coins(law.all_rows)
     # The certificate counts as unsafe what is rarer than a millionth of delta.
-    kept, rare = delta * (1 - 1e-3), delta * 1e-6
+    kept = delta * (1 - 1e-3)
+    rare = delta * 1e-6
     for begin, room in _rooms(law, epsilon, limits):
         anchors.cap_budgets(begin, ranked, near, law.place, room, budgets, kept, rare)
 
@@ -123,7 +126,8 @@ def certify(
     """
     from panda_mdp.panda.kernels import anchors
 
-    ranked, near = law.ranked(limits.listed), law.coins(law.all_rows)
+    ranked = law.ranked(limits.listed)
+    near = law.coins(law.all_rows)
     found = Account(0.0, (0, 1))
     for begin, room in _rooms(law, epsilon, limits):
         worst, partner = anchors.unsafe_pairs(
@@ -140,7 +144,8 @@ def _rooms(law: AnchorLaw, epsilon: float, limits: Limits) -> Iterator[tuple[int
 
     Rounded against the claim; negative where Phase I costs more than eps d.
     """
-    domain, size = law.domain, law.domain.size
+    domain = law.domain
+    size = law.domain.size
     if law.indifferent:
         step = max(1, limits.block_entries // size)
         for begin in range(0, size, step):

@@ -87,7 +87,8 @@ class BernoulliAnchors(Selection):
 
     def __post_init__(self) -> None:
         check_choice("decay", self.decay, Decay)
-        radius, tail = self.radius, self.tail
+        radius = self.radius
+        tail = self.tail
         check_rules(
             self,
             (
@@ -153,7 +154,7 @@ class BernoulliAnchors(Selection):
 
     def h(self, distance: npt.ArrayLike) -> FloatArray:
         """The decay of Table 1, before clipping and quantising."""
-        separation = np.asarray(distance, dtype=np.float64)
+        separation = np.asarray(distance, dtype=float)
         if self.decay == "exponential":
             return np.asarray(self.alpha * np.exp(-self.rate * separation))
         if self.decay == "power":
@@ -213,7 +214,8 @@ class CoinScheme(Scheme):
     @cached_property
     def conditions(self) -> Feasibility:
         """What the paper's argument needs. Only the cost of Phase I is necessary for ours."""
-        epsilon, prior = self.problem.epsilon, self.problem.prior
+        epsilon = self.problem.epsilon
+        prior = self.problem.prior
         return feasibility(self.law, epsilon, self.delta, prior, self.selection.neighbours)
 
     @property
@@ -265,7 +267,8 @@ class CoinScheme(Scheme):
 
     @property
     def stated(self) -> Described:
-        coins, table = self.selection, self.whole_table
+        coins = self.selection
+        table = self.whole_table
         said = {
             "kind": "coins",
             "decay": coins.decay,
@@ -321,10 +324,10 @@ class CoinScheme(Scheme):
         problem = self.problem
         if self.options.weights == "prior":
             return np.asarray(problem.prior[anchors]), problem.loss[anchors]
-        rows, size = self.law.all_rows, problem.size
+        rows = self.law.all_rows
         near, v = rows.surrogates
         shares = scipy.sparse.coo_array(
-            (v * problem.prior[rows.owner], (near, rows.owner)), shape=(size, size)
+            (v * problem.prior[rows.owner], (near, rows.owner)), shape=(problem.size, problem.size)
         ).tocsr()[anchors]
         weights: FloatArray = np.asarray(shares.sum(axis=1)).reshape(-1)
         losses: FloatArray = np.asarray(shares @ problem.loss)
@@ -353,7 +356,7 @@ class CoinScheme(Scheme):
         record."""
         if len(anchors) == 0:
             count = self.problem.size if records is None else len(records)
-            return self._blind, np.zeros(count, dtype=np.int64)
+            return self._blind, np.zeros(count, np.int64)
         nearest = surrogates(self.problem.domain, anchors, records)
         used, row = np.unique(table.row[table.positions(anchors)][nearest], return_inverse=True)
         return np.asarray(table.mechanism.weights[used]), row.astype(np.int64)
@@ -378,7 +381,8 @@ class CoinScheme(Scheme):
         Coins are flipped from the nearest candidate on, and no further than the first success: what
         is beyond does not change the report, and the set itself is not released here.
         """
-        law, table = self.law, self.whole_table
+        law = self.law
+        table = self.whole_table
         rows = np.full(len(records), len(table.mechanism.weights), dtype=np.int64)
         different, which = np.unique(records, return_inverse=True)
         for k, record in enumerate(different):
@@ -396,7 +400,8 @@ class CoinScheme(Scheme):
     @cached_property
     def marginal(self) -> FloatArray:
         """sum_a v(x, a) z_a, and what an empty set reports."""
-        table, blind = self.whole_table, self._blind[0] / float(TOTAL)
+        table = self.whole_table
+        blind = self._blind[0] / float(TOTAL)
         out = np.empty((self.problem.size, len(blind)))
         for x in range(self.problem.size):
             anchors, v = self.law.surrogate_law(x)

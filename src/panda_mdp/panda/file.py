@@ -112,12 +112,12 @@ def _balls(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
 
 
 def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
-    domain, delta = problem.domain, stated["delta"]
+    delta = stated["delta"]
     given = sections.take("candidates", None)
     weights = sections.take("weights", None, problem.outputs_count)
     anchor_rows = sections.take("anchor_rows", len(given))
     sections.finish()
-    candidates = check_indices(given, domain.size, "candidates")
+    candidates = check_indices(given, problem.domain.size, "candidates")
     row = check_indices(anchor_rows, len(weights), "anchor_rows")
     if (np.diff(candidates) <= 0).any():
         raise FileFormatError("the candidates do not ascend; the file is damaged")
@@ -128,7 +128,7 @@ def _coins(problem: Problem, stated: Any, sections: Sections) -> PandaTable:
         stated["rate"],
         stated["radius"],
         tail if tail == "clip" else fit(tail, float, "tail"),
-        None if len(candidates) == domain.size else candidates,
+        None if len(candidates) == problem.domain.size else candidates,
         stated["neighbours"],
     )
     scheme = selection.scheme(problem, delta)
@@ -147,7 +147,7 @@ def _anchor_mechanism(problem: Problem, weights: IntArray) -> tuple[Mechanism, F
 
     count, outputs = weights.shape
     check_weights(weights, (count, outputs))
-    used = weights[:, weights.any(axis=0)].astype(np.float64)
+    used = weights[:, weights.any(axis=0)].astype(float)
     if (used == 0).any():
         raise FileFormatError("an output is impossible for one anchor and possible for another")
     up = anchors.row_spreads(np.log(used))

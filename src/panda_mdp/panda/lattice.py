@@ -130,7 +130,8 @@ class BallLaw:
     def box(self) -> tuple[IntArray, IntArray]:
         """The least and largest centre, each (2,): all that any record draws lie between."""
         at = self.places * self.exponent
-        low, high = np.floor(at.min(axis=0) - REACH), np.ceil(at.max(axis=0) + REACH)
+        low = np.floor(at.min(axis=0) - REACH)
+        high = np.ceil(at.max(axis=0) + REACH)
         return low.astype(np.int64), high.astype(np.int64)
 
     def holds(self, centre: Centre) -> bool:
@@ -162,7 +163,8 @@ class BallLaw:
         low, high = self.box
         wide, tall = (int(side) for side in high - low + 1)
         sums = list(accumulate(extra, initial=least * wide * tall))
-        most, drawn = 1 << (BITS * WORDS), []
+        most = 1 << (BITS * WORDS)
+        drawn = []
         for _ in range(count):
             # Uniform below the sum, exactly: the high part of a product, its low part not too small
             # (Lemire 2019).
@@ -265,7 +267,8 @@ def common_share(depth: FloatArray, spread: float, epsilon: float, edge: float) 
 
         -(M - 1) w' = edge M (1 - w) + epsilon w,   and   -w' = epsilon w  where that is less.
     """
-    epsilon, edge = epsilon * (1 - FADING_RESERVE), edge * (1 - FADING_RESERVE)
+    epsilon = epsilon * (1 - FADING_RESERVE)
+    edge = edge * (1 - FADING_RESERVE)
     last = edge * spread / (max(spread - 2, 0.0) * epsilon + edge * spread)
     if last >= 1:
         return np.maximum(np.exp(-epsilon * depth), FADED_OUT)

@@ -29,7 +29,8 @@ from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 ENUMERATED = 14
 """Up to this many candidates all sets are visited."""
-LIKELY, RARE = 64, 1e-18
+LIKELY = 64
+RARE = 1e-18
 """Candidates that are looked at first for a sum over surrogates, and what may be left out of it."""
 
 
@@ -93,7 +94,7 @@ class Rows:
 
     def sums(self, terms: FloatArray) -> FloatArray:
         """The sum over each row of one number for every entry."""
-        return np.bincount(self.owner, terms, len(self)).astype(np.float64)
+        return np.bincount(self.owner, terms, len(self)).astype(float)
 
     @cached_property
     def missed(self) -> FloatArray:
@@ -197,7 +198,8 @@ class AnchorLaw:
         """log P_x(A) of every record, less the log-likelihood of A when every candidate has the
         tail's probability: differences between records are l(x, x'; A)."""
         rows = self.all_rows
-        w, tail = rows.probability, np.full_like(rows.probability, self.tail)
+        w = rows.probability
+        tail = np.full_like(rows.probability, self.tail)
         inside = np.isin(rows.anchor, anchors)
         return rows.sums(
             log_ratio(np.where(inside, w, 1.0 - w), np.where(inside, tail, 1.0 - tail))

@@ -57,8 +57,8 @@ def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray) -> FloatArray:
 
 def one_sided(law: AnchorLaw, rows: Rows) -> tuple[FloatArray, FloatArray]:
     """Suprema against a record that shares no near candidate: row over it, and it over row."""
-    near, tail = rows.probability, np.full_like(rows.probability, law.tail)
-    return rows.sums(favour(near, tail)), rows.sums(favour(tail, near))
+    tail = np.full_like(rows.probability, law.tail)
+    return rows.sums(favour(rows.probability, tail)), rows.sums(favour(tail, rows.probability))
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ def worst_leakage(law: AnchorLaw) -> WorstLeakage:
     Pairs within two radii are visited. A farther pair cannot exceed the sum of the two largest
     one-sided suprema over two radii; only where that bound is larger are far pairs visited too.
     """
-    rows, domain, everyone = law.all_rows, law.domain, np.arange(law.domain.size)
+    rows = law.all_rows
+    domain = law.domain
+    everyone = np.arange(law.domain.size)
     worst = WorstLeakage(0.0, (0, 1), domain.distance(0, 1))
     split = 2 * law.radius * SPLIT_SLACK
     for first, second, distance in domain.pairs_within(split):

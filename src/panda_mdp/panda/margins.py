@@ -185,7 +185,8 @@ def uncovered(
     """
     if windows is None:
         return np.zeros(len(anchors))
-    rows, size = law.all_rows, law.domain.size
+    rows = law.all_rows
+    size = law.domain.size
     near = scipy.sparse.csr_array((rows.probability, rows.anchor, rows.start), shape=(size, size))
     columns = near.tocsc()
     out = np.empty(len(anchors))
@@ -250,7 +251,7 @@ def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> Candida
     values = (budgets[np.ix_(left, right)] - budgets[i, j]).ravel()
     # Equal values: the order within them does not change the margin.
     order = np.argsort(-values, kind="stable")
-    mass = np.asarray(np.outer(mine, other).ravel()[order], dtype=np.float64)
+    mass = np.asarray(np.outer(mine, other).ravel()[order], dtype=float)
     return CandidateValues(values[order], mass, float(either(pair.missed)[0, 1]))
 
 
@@ -305,7 +306,8 @@ class MarginPlan(RebuiltOnCopy):
                 f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
             )
         spent = stopwatch()
-        domain, chosen = problem.domain, law.check(anchors)
+        domain = problem.domain
+        chosen = law.check(anchors)
         fit = feasibility(law, problem.epsilon, delta, problem.prior, neighbours)
         windows = nearest_records(domain, chosen, neighbours)
         covered = _in_space(domain, np.arange(domain.size) if windows is None else windows)
@@ -321,9 +323,11 @@ class MarginPlan(RebuiltOnCopy):
         distance = domain.distances(involved, involved)
         np.fill_diagonal(distance, 0.0)
         cost = cost_table(law, law.rows(involved), distance)
-        place, among = np.empty((2, domain.size), dtype=np.int64)
-        place[involved], among[covered] = np.arange(len(involved)), np.arange(len(covered))
-        stages, spent = spent("leakage"), stopwatch()
+        place, among = np.empty((2, domain.size), np.int64)
+        place[involved] = np.arange(len(involved))
+        among[covered] = np.arange(len(covered))
+        stages = spent("leakage")
+        spent = stopwatch()
         missing = either(uncovered(law, chosen, windows, problem.prior))
         out_of_reach = missing > delta
         # delta < 1, so what is within reach misses less than everything.
@@ -399,7 +403,8 @@ def estimated_margins(
     from panda_mdp.panda.kernels import margins
 
     start, _, _, missed, _, _ = tables
-    widest, most = max(1, int(np.diff(start).max())), float(deltas.max())
+    widest = max(1, int(np.diff(start).max()))
+    most = float(deltas.max())
     lower = margins.margin_matrix(*tables, most, widest)
     if windows is None:
         # Everything is covered, so all deltas are equal and all windows are everything.

@@ -75,7 +75,8 @@ class Moving:
                 f"{reports} reports from {drawn} balls; a day has reports from 0 on and from 1 to "
                 f"{self.most} balls"
             )
-        first, further = self.table.selection_epsilon, self.table.further
+        first = self.table.selection_epsilon
+        further = self.table.further
         left = min(drawn, self.most - 1) * self.leaving
         return Guarantee(drawn * first + left + reports * further.epsilon, 0.0, further.unit)
 
@@ -119,7 +120,7 @@ class Way:
     def look(self, record: int) -> IntArray | None:
         """Where somebody is now: the centre of a new ball, which is to be sent, or None where the
         last one is kept."""
-        moving, scheme = self._moving, self._moving.table.scheme
+        moving = self._moving
         mine = int(check_record(record, moving.table.problem.size, MethodError))
         threshold, coin = moving.rates
         if self._centre is not None:
@@ -127,8 +128,9 @@ class Way:
             stays = self.balls == moving.most or (above > 0 and not happens(above * coin))
             if stays:
                 return None
-        self._centre = scheme.draw(mine, SystemBits())
-        self._threshold, self.balls = geometric(threshold), self.balls + 1
+        self._centre = self._moving.table.scheme.draw(mine, SystemBits())
+        self._threshold = geometric(threshold)
+        self.balls = self.balls + 1
         return self._centre
 
     @sealed

@@ -152,7 +152,8 @@ class PandaTable:
     def seen(self) -> Seen:
         """What a server is sent that both phases talk to, anchors or centre and report together:
         by every release, where those are not too many; of balls all but one in a million."""
-        columns, size = [], 0
+        columns = []
+        size = 0
         for release, chances in self.scheme.releases():
             rows, row = self.scheme.rows(np.array(release), self.table)
             columns.append(chances[:, None] * rows[row])
@@ -203,7 +204,9 @@ class PandaTable:
 
     def explain(self) -> list[str]:
         """What both phases mean for a person, in plain language."""
-        unit, total, more = self.problem.domain.unit, self.guarantee, self.further
+        unit = self.problem.domain.unit
+        total = self.guarantee
+        more = self.further
         known = not isinstance(self.problem.loss, UnknownLoss)
         lost = f"{self.loss:.4g} {self.problem.loss_unit}" if known else "left out of the file"
         lines = [

@@ -118,9 +118,9 @@ class PandaRun(RebuiltOnCopy):
 
         Solved when it is asked for.
         """
-        options, anchors = self.scheme.options, self.anchors
+        options = self.scheme.options
         solver = solver_of("optimal", options.gap, options.time_limit)
-        return relaxed_bound(self.problem, anchors, self.problem.prior[anchors], solver)
+        return relaxed_bound(self.problem, self.anchors, self.problem.prior[self.anchors], solver)
 
     @property
     def ratio(self) -> float | None:
@@ -193,7 +193,8 @@ class PandaResult(PandaRun):
             raise NotForReleaseError(
                 "the anchors were drawn with a seed; a report from them is not for release"
             )
-        mine, bits = int(self._records[user]), SystemBits()
+        mine = int(self._records[user])
+        bits = SystemBits()
         column = self.scheme.report(self.releases[user], self.table, mine, bits)
         return self.problem.reports.report(np.array([column]), single=True)
 
@@ -304,14 +305,16 @@ def _simulate(
         raise MethodError(
             f"selection is a {type(selection).__name__}; give BernoulliAnchors or BallAnchors"
         )
-    records, spent = check_users(users, problem.size), stopwatch()
+    records = check_users(users, problem.size)
+    spent = stopwatch()
     scheme = selection.scheme(problem, delta, options)
     stages: Stages = ()
     if kind is PandaResult:
         if scheme.failure is not None:
             raise scheme.failure
         stages = spent("accounts")
-    spent, bits = stopwatch(), source_of(seed)
+    spent = stopwatch()
+    bits = source_of(seed)
     sets = tuple(scheme.draw(int(record), bits) for record in records)
     stages += spent("draw anchors")
     return kind.over(scheme, records, sets, seeded=seed is not None, stages=stages)

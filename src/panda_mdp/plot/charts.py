@@ -41,7 +41,6 @@ def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
     if not every:
         raise MethodError("there are no curves to draw; give at least one method")
     problem = every[0].problem
-    unit = problem.domain.unit
     figure, axes = chart_figure(7.6, 5, "What privacy costs")
     for (name, tables), look in zip(curves.items(), cycle(LINE_STYLES), strict=False):
         points = sorted((table.epsilon, table.loss) for table in tables)
@@ -56,7 +55,7 @@ def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
     ticks = sorted({table.epsilon for table in every})
     axes.set(
         xscale="log",
-        xlabel=f"epsilon [{inverse(unit)}] (more privacy to the left)",
+        xlabel=f"epsilon [{inverse(problem.domain.unit)}] (more privacy to the left)",
         ylabel=f"expected loss [{plural(problem.loss_unit)}]",
         ylim=(0, None),
     )

@@ -44,7 +44,8 @@ def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None =
         100 * part[window, order]
         for part in (estimate.share, estimate.low, estimate.high, estimate.raw)
     )
-    told, y = estimate.told_apart[window, order], np.arange(len(order))
+    told = estimate.told_apart[window, order]
+    y = np.arange(len(order))
     for mask, colour, label in (
         (told, BLUE, f"estimate, {CONFIDENCE:.0%} limits"),
         (~told, PALE, "cannot be told apart here"),
@@ -71,9 +72,11 @@ def draw_density(
     """A heat map of each zone's share, over its records or filled where zones are outlines; or of
     how wide its limits are."""
     _, members = zone_matrix(zones, domain)
-    name, numbers = "share of people", estimate.share[window]
+    name = "share of people"
+    numbers = estimate.share[window]
     if of == "width":
-        name, numbers = "width of the limits", (estimate.high - estimate.low)[window]
+        name = "width of the limits"
+        numbers = (estimate.high - estimate.low)[window]
     title = f"Estimate, {name}: {estimate.windows[window]}"
     if isinstance(zones, Places) and zones.shapes is not None:
         known = dict(zip(estimate.zones, numbers.tolist(), strict=True))
@@ -109,12 +112,11 @@ def draw_lengths(
 ) -> Figure:
     """How far trips go, between the middles of zones; limits add up those of the pairs."""
     _, members = zone_matrix(zones, domain)
-    plane = domain.plane
-    if plane is None:
+    if domain.plane is None:
         middle = np.array([int(np.flatnonzero(column)[0]) for column in members.T])
         apart = domain.distances(middle, middle)
     else:
-        centres = members.T @ plane / members.sum(axis=0)[:, None]
+        centres = members.T @ domain.plane / members.sum(axis=0)[:, None]
         apart = np.linalg.norm(centres[:, None] - centres, axis=-1)
     edges = np.linspace(0.0, float(apart.max()) * (1 + 1e-9), LENGTH_BINS + 1)
     which = np.clip(np.digitize(apart, edges) - 1, 0, LENGTH_BINS - 1)
@@ -123,7 +125,8 @@ def draw_lengths(
         100.0 * np.bincount(which.reshape(-1), np.clip(part, 0, 1).reshape(-1), LENGTH_BINS)
         for part in (flows.share, flows.low, flows.high, flows.raw, known)
     )
-    high, middle_km = np.minimum(high, 100), (edges[1:] + edges[:-1]) / 2
+    high = np.minimum(high, 100)
+    middle_km = (edges[1:] + edges[:-1]) / 2
     figure, axes = chart_figure(7, 4, "How far trips go, zone to zone")
     axes.bar(middle_km, share, 0.9 * np.diff(edges), color=BLUE, alpha=0.5, label="estimate")
     axes.vlines(middle_km, low, high, color=BLUE, linewidth=2, label="limits, at least 95 %")

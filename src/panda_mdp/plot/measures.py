@@ -34,7 +34,7 @@ def local_epsilons(table: Table) -> FloatArray:
     if zero[:, used].any():
         # In such a column every record has one of the other kind.
         return np.full(table.problem.size, np.inf)
-    logs = np.log(weights[:, used].astype(np.float64))
+    logs = np.log(weights[:, used].astype(float))
     rates = np.empty(table.problem.size)
     for rows, distance in table.problem.domain.blocks():
         np.put_along_axis(distance, np.arange(len(rates))[rows, None], np.inf, axis=1)
@@ -61,7 +61,7 @@ def privacy_losses(table: Table, reach: float, bins: int = 40) -> tuple[FloatArr
     generator = np.random.default_rng(0)
     count = min(CURVE_RECORDS, domain.size)
     some = np.sort(generator.choice(domain.size, count, replace=False))
-    weights = np.asarray(table.weights[some], dtype=np.float64)
+    weights = np.asarray(table.weights[some], dtype=float)
     # Two impossible outcomes tell nothing apart, a possible and an impossible one everything.
     logs = np.log(weights, out=np.full(weights.shape, -2 * UNBOUNDED), where=weights > 0)
     distance = domain.distances(some, some)[np.triu_indices(count, 1)]

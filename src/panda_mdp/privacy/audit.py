@@ -62,10 +62,12 @@ class Audit:
     def shortfall(self) -> str:
         """In words, what is wrong with a table whose audit does not hold."""
         x, x2, y = self.worst
-        claimed, audited = f"{self.claimed:g}", f"{self.epsilon:.9g}"
+        claimed = f"{self.claimed:g}"
+        audited = f"{self.epsilon:.9g}"
         if float(claimed) != self.claimed or float(audited) <= self.claimed:
             # As many digits as it takes to see that one is larger.
-            claimed, audited = repr(self.claimed), repr(self.epsilon)
+            claimed = repr(self.claimed)
+            audited = repr(self.epsilon)
         return (
             f"not {claimed}-mDP: the audit finds epsilon {audited} {per(self.unit)} "
             f"at records {x} and {x2}, output {y}"
@@ -150,7 +152,8 @@ def _worst(
     if uneven is not None:
         return np.inf, uneven
     value, x, x2 = largest_rate(domain, None, weights, backend)
-    first, second = weights[x], weights[x2]
+    first = weights[x]
+    second = weights[x2]
     ratio = np.log(np.maximum(first, 1)) - np.log(np.maximum(second, 1))
     y = int(np.argmax(np.where(first != second, np.abs(ratio), -1.0)))
     return value, (x2, x, y) if first[y] < second[y] else (x, x2, y)
@@ -169,12 +172,11 @@ def factored_rate(domain: Domain, rows: FactoredRows) -> tuple[float, tuple[int,
     what the rest adds to a row's largest entry. So the rate is at most
     g / u + (g (2 r / u + 1) + a) / s. (docs/words.md)
     """
-    metric = domain.metric
     facts = rows.facts
-    if not isinstance(metric, Euclidean) or rows.points.shape != metric.vectors.shape:
+    if not isinstance(domain.metric, Euclidean) or rows.points.shape != domain.metric.vectors.shape:
         return np.inf, facts.nearest
-    unit, square = 2.0**-rows.unit_bits, facts.least_square
-    nearest, astray = lattice_facts(domain, rows.points, rows.unit_bits, square)
+    unit = 2.0**-rows.unit_bits
+    nearest, astray = lattice_facts(domain, rows.points, rows.unit_bits, facts.least_square)
     halvings = rows.rate * rows.reach >> RATE_BITS
     smallest = int(rows.peaks.min()) * 2.0 ** (WEIGHT_BITS - 1 - halvings)
     lost = RELATIVE_ERROR + 1 / (smallest * (1 - RELATIVE_ERROR))
@@ -191,9 +193,8 @@ def lattice_facts(
 ) -> tuple[float, float]:
     """Of vectors and their points, whole numbers of 2^-bits: at most the least distance of two
     records, from the least square of two points, and at least how far one lies from its point."""
-    vectors = domain.metric.embedding
     # The difference of a float and a nearby multiple of a power of two is exact.
-    off = vectors - np.ldexp(points.astype(np.float64), -bits)
+    off = domain.metric.embedding - np.ldexp(points.astype(float), -bits)
     astray = float(np.sqrt(np.square(off).sum(axis=1).max())) * (1 + 1e-12)
     return math.ldexp(math.sqrt(least_square) * (1 - 1e-15), -bits) - 2 * astray, astray
 
@@ -232,5 +233,5 @@ def largest_rate(
     if isinstance(weights, FlooredRows):
         return floored_rate(domain, weights, compiled)
     if logs is None:
-        logs = np.log(np.maximum(weights, 1).astype(np.float64))
+        logs = np.log(np.maximum(weights, 1).astype(float))
     return host_rate(domain, logs, weights, compiled)

@@ -91,10 +91,12 @@ def audit_mesh(mesh: Mesh, outputs: IntArray, weights: IntArray, epsilon: float)
 
 def triangle_rates(values: IntArray | FloatArray, spacing: float) -> FloatArray:
     """|g| / min z of triangles, (T, m), from their corners' values (T, 3, m), in the plane."""
-    a, b, c = values[:, 0], values[:, 1], values[:, 2]
-    squares = sum(np.square((p - q).astype(np.float64)) for p, q in ((a, b), (b, c), (c, a)))
+    a = values[:, 0]
+    b = values[:, 1]
+    c = values[:, 2]
+    squares = sum(np.square((p - q).astype(float)) for p, q in ((a, b), (b, c), (c, a)))
     gradient = np.sqrt(2 / 3 * np.asarray(squares)) / spacing
-    least = np.minimum(np.minimum(a, b), c).astype(np.float64)
+    least = np.minimum(np.minimum(a, b), c).astype(float)
     # What is impossible at all three corners tells nothing.
     with np.errstate(divide="ignore"):
         return np.divide(gradient, least, out=np.zeros_like(gradient), where=gradient > 0)

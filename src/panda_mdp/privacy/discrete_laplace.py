@@ -26,7 +26,8 @@ def discrete_laplace(rate: Fraction, count: int) -> IntArray:
 
 def _signed(rate: Fraction) -> int:
     while True:
-        size, negative = geometric(rate), secrets.randbelow(2) == 1
+        size = geometric(rate)
+        negative = secrets.randbelow(2) == 1
         # Zero would otherwise come up for both signs.
         if size or not negative:
             return -size if negative else size

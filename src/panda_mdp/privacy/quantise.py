@@ -43,7 +43,7 @@ def quantise(matrix: FloatArray) -> IntArray:
     True
     """
     sums = _check_rows(matrix)
-    weights = np.empty(matrix.shape, dtype=np.int64)
+    weights = np.empty(matrix.shape, np.int64)
 
     def work(part: slice) -> None:
         weights[part] = _quantise_rows(matrix[part] / sums[part, None])
@@ -55,7 +55,7 @@ def quantise(matrix: FloatArray) -> IntArray:
 def _quantise_rows(rows: FloatArray) -> IntArray:
     # Twice a little less than the whole, so that what is missing is never negative: a row sums to
     # 1 within 2^-45 (pairwise summation), and a 2^-40 of slack is shared out by the second step.
-    weights = np.zeros(rows.shape, dtype=np.int64)
+    weights = np.zeros(rows.shape, np.int64)
     for _ in range(2):
         missing = TOTAL - weights.sum(axis=1)
         weights += np.floor(rows * (missing * (1 - SLACK))[:, None]).astype(np.int64)
@@ -111,7 +111,7 @@ def quantise_floored(
     count = np.diff(starts)
     room = TOTAL - int(whole.sum()) + np.add.reduceat(least, first)
     share = values / np.repeat(np.add.reduceat(values, first), count)
-    weights = np.zeros(len(values), dtype=np.int64)
+    weights = np.zeros(len(values), np.int64)
     for _ in range(2):
         # Twice a little less than the whole, so that what is missing is never negative.
         missing = room - np.add.reduceat(weights, first)
@@ -148,7 +148,8 @@ def check_weights(weights: Weights, shape: tuple[int, int]) -> None:
             raise PrivacyError(
                 f"weights[{x}, {y}] is negative; weights are whole numbers from 0 to 2^{BITS}"
             )
-        sums, nearly = weights.sum(axis=1), weights.sum(axis=1, dtype=np.float64)
+        sums = weights.sum(axis=1)
+        nearly = weights.sum(axis=1, dtype=float)
     # Integer sums are exact modulo 2^64; the float sums rule out that they went round.
     wrong = np.flatnonzero((sums != TOTAL) | (np.abs(nearly - TOTAL) >= TOTAL / 2))
     if len(wrong):
@@ -222,7 +223,7 @@ def choose_rows(weights: Weights, rows: IntArray, bits: BitSource) -> IntArray:
     """
     uniforms = bits.integers(len(rows))
     order = np.argsort(rows, kind="stable")
-    columns = np.empty(len(rows), dtype=np.int64)
+    columns = np.empty(len(rows), np.int64)
     wanted, starts = np.unique(rows[order], return_index=True)
     ends = np.append(starts, len(rows))[1:]
     for first in range(0, len(wanted), ROWS_TOGETHER):

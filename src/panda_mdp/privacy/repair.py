@@ -84,7 +84,7 @@ def estimated_loss(
         after, _ = next(closure.rounds(z, epsilon, NEAR_NATS))
         return closure.expected(after, cost)
     some = np.arange(0, len(z), tuning.sampled)
-    active = np.zeros(len(z), dtype=np.bool_)
+    active = np.zeros(len(z), bool)
     active[some] = True
     closed = closure.close(z, epsilon, active, nats=NEAR_NATS)[some]
     closed /= closed.sum(axis=1, keepdims=True)
@@ -164,7 +164,8 @@ def run_rounds(
 ) -> tuple[Any, Any, int, bool]:
     """Rounds until the excess is allowed, no longer falls, or there were `most` of them: the last
     table and its sums, how many they were, and whether the excess is allowed."""
-    least, idle = np.inf, 0
+    least = np.inf
+    idle = 0
     for count in range(1, most + 1):
         check_time()
         z, sums = next(rounds)
@@ -173,7 +174,8 @@ def run_rounds(
             return z, sums, count, True
         idle += 1
         if excess < 0.9 * least:
-            least, idle = excess, 0
+            least = excess
+            idle = 0
         if idle >= closure.patience:
             break
     return z, sums, count, False
@@ -181,7 +183,8 @@ def run_rounds(
 
 def _smallest_share(closure: Closure, z: Any, epsilon: float) -> float:
     """The least share of the common row that makes the audit pass, to 1 %, by bisection."""
-    low, high = 1e-9, 1.0
+    low = 1e-9
+    high = 1.0
     while high / low > 1.01:
         check_time()
         middle = float(np.sqrt(low * high))

@@ -201,7 +201,7 @@ class Domain(RebuiltOnCopy):
         if ends.ndim != 2 or ends.shape[1] != 2:
             raise DomainError(f"edges has shape {ends.shape}; give pairs of nodes, (E, 2)")
         nodes = check_indices(ends.ravel(), np.iinfo(np.int32).max, "edges").reshape(-1, 2)
-        given = np.broadcast_to(np.asarray(lengths, dtype=np.float64), len(nodes))
+        given = np.broadcast_to(np.asarray(lengths, dtype=float), len(nodes))
         count = int(nodes.max(initial=-1)) + 1
         chosen = distinct_indices(np.arange(count) if records is None else records, count)
         lat, lon = (None, None) if places is None else _places(*places)
@@ -304,10 +304,9 @@ class Domain(RebuiltOnCopy):
         """The same places by shortest paths over straight lines, those of the Delaunay
         triangulation: up to rounding never shorter than the straight line, and in a plane less than
         1.998 times as long (Xia 2013); `projection_stretch` bounds what a projection adds."""
-        plane = self.plane
-        if plane is None:
+        if self.plane is None:
             raise DomainError(f"{self!r} lies in no plane; triangles are over places of an area")
-        ends = delaunay(plane)
+        ends = delaunay(self.plane)
         lengths = self.metric.pairs(ends[:, 0], ends[:, 1])
         places = (self.lat, self.lon) if self.geographic else None
         found = self.from_graph(ends, lengths, places=places, unit=self.unit)
@@ -325,7 +324,7 @@ class Domain(RebuiltOnCopy):
                 f"lengths by density are those of edges, and this domain is {self.metric.kind}; "
                 "use triangulated() or city.road_domain()"
             )
-        metric = by_density(self.metric, np.asarray(weights, dtype=np.float64), people)
+        metric = by_density(self.metric, np.asarray(weights, dtype=float), people)
         return self._changed(metric=metric)
 
     def take(self, indices: ArrayLike) -> Domain:
@@ -477,13 +476,12 @@ class Domain(RebuiltOnCopy):
         >>> ages.labels[ages.nearest(36.5, limit=5).record]
         38
         """
-        values = self.values
-        if values is None:
+        if self.values is None:
             raise DomainError(
                 f"nearest needs a domain of numbers (from_values), and this is {self.metric.kind}"
             )
         given = np.atleast_1d(real_numbers(value, "the number", SnapError))
-        snapped = snap_values(values, given, limit)
+        snapped = snap_values(self.values, given, limit)
         if np.ndim(value):
             return snapped
         return snapped.first(

@@ -64,7 +64,7 @@ class Embeddings:
         vectors = self.vectors
         if metric == "euclidean":
             points, bits = lattice(vectors)
-            vectors = np.ldexp(points.astype(np.float64), -bits)
+            vectors = np.ldexp(points.astype(float), -bits)
         return Domain.from_vectors(vectors, metric=metric).with_labels(self.words)
 
 
@@ -124,7 +124,7 @@ def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             dimensions = dimensions or len(parts) - 1
             word = " ".join(parts[:-dimensions])
             try:
-                vector = np.array(parts[-dimensions:], dtype=np.float64)
+                vector = np.array(parts[-dimensions:], dtype=float)
             except ValueError:
                 word = ""
             if not word or not np.isfinite(vector).all():
@@ -151,7 +151,7 @@ def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             raw = stream.read(4 * dimensions)
             if byte != b" " or len(raw) != 4 * dimensions or not dimensions:
                 raise FileFormatError(f"{path.name} ends or breaks at word {number + 1} of {count}")
-            vector = np.frombuffer(raw, dtype="<f4").astype(np.float64)
+            vector = np.frombuffer(raw, dtype="<f4").astype(float)
             # Some writers end each vector with a new line, which then begins the next word.
             yield word.lstrip(b"\n").decode("utf-8", errors="replace"), vector
 
@@ -185,4 +185,4 @@ def _array_rows(path: Path, words: FilePath | None) -> Iterator[tuple[str, Float
             "give one row per word"
         )
     for name, vector in zip(names, vectors, strict=True):
-        yield name, np.array(vector, dtype=np.float64)
+        yield name, np.array(vector, dtype=float)

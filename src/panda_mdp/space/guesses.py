@@ -64,7 +64,7 @@ def held_sets(domain: Domain, radius: float) -> scipy.sparse.csr_array | None:
     if points.shape[1] == 1:
         # A line in the plane: circles round two of its records hold what lies between them.
         points = np.pad(points, ((0, 0), (0, 1)))
-    pairs = np.zeros((0, 2), dtype=np.int64)
+    pairs = np.zeros((0, 2), np.int64)
     if radius > 0:
         found = [np.stack(part[:2], axis=1) for part in domain.pairs_within(2 * radius)]
         if 2 * sum(map(len, found)) > MOST_CENTRES:
@@ -115,7 +115,7 @@ def _distinct(held: AnyArray, size: int) -> scipy.sparse.csr_array:
 def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Those of some different sets, (sets, K), that are part of no other."""
     lengths = np.diff(sets.indptr)
-    kept = np.ones(len(lengths), dtype=bool)
+    kept = np.ones(len(lengths), bool)
     # As many at a time as share so many entries with all.
     work = np.cumsum(sets @ sets.sum(axis=0))
     starts = np.unique(np.searchsorted(work, np.arange(0, work[-1], SHARED_AT_ONCE)))
@@ -134,9 +134,9 @@ def best_records(
     (columns,): a guess costs its distance; or -1 where it lies within a radius. K x K distances
     are not held."""
     least = np.full(columns.shape[1], np.inf)
-    best = np.zeros(len(least), dtype=np.int64)
+    best = np.zeros(len(least), np.int64)
     for guesses, distance in domain.blocks():
-        each = distance if radius is None else -(distance <= radius).astype(np.float64)
+        each = distance if radius is None else -(distance <= radius).astype(float)
         cost = each @ columns
         first = cost.argmin(axis=0)
         now = cost.min(axis=0)

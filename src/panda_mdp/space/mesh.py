@@ -183,7 +183,7 @@ class Mesh(RebuiltOnCopy):
     @cached_property
     def covered(self) -> BoolArray:
         """Which vertices lie in the area: the others are there to cover its rim."""
-        return frozen(np.all(self._beyond(self.vertices.astype(np.float64)) <= COVERED / 2, axis=1))
+        return frozen(np.all(self._beyond(self.vertices.astype(float)) <= COVERED / 2, axis=1))
 
     @property
     def resolution_km(self) -> float:
@@ -438,7 +438,7 @@ def read_area(area: Any) -> tuple[list[FloatArray], bool]:
 
 def _covered(fixes: list[Any]) -> FloatArray:
     lat, lon = (
-        np.hstack([[], *(getattr(part, name) for part in fixes)]).astype(np.float64)
+        np.hstack([[], *(getattr(part, name) for part in fixes)]).astype(float)
         for name in ("lat", "lon")
     )
     if len(lat) != len(lon) or not len(lat):
@@ -484,7 +484,7 @@ def _geojson(geometry: Mapping[str, Any]) -> list[FloatArray]:
     polygons = [geometry["coordinates"]] if kind == "Polygon" else geometry["coordinates"]
     rings = [ring for polygon in polygons for ring in polygon]
     # GeoJSON has longitudes first.
-    return [_ring(np.asarray(ring, dtype=np.float64)[:, 1::-1], k) for k, ring in enumerate(rings)]
+    return [_ring(np.asarray(ring, dtype=float)[:, 1::-1], k) for k, ring in enumerate(rings)]
 
 
 def around(points: FloatArray, margin: float) -> FloatArray:
@@ -516,7 +516,7 @@ def _turn(first: complex, second: complex) -> float:
 
 def within(points: FloatArray, rings: list[FloatArray]) -> BoolArray:
     """Which points lie in the rings by the even-odd rule, all in one plane."""
-    odd = np.zeros(len(points), dtype=bool)
+    odd = np.zeros(len(points), bool)
     x = points[:, 0]
     y = points[:, 1]
     for ring in rings:

@@ -354,7 +354,7 @@ class Euclidean(Vectors):
         """The vectors as whole numbers of 2^-bits whose squares float64 sums exactly, their squared
         lengths and the bits; None where they are no such numbers."""
         points, bits = lattice(self.vectors)
-        whole = points.astype(np.float64)
+        whole = points.astype(float)
         same = np.array_equal(np.ldexp(whole, -bits), self.vectors)
         return (whole, np.einsum("ij,ij->i", whole, whole), bits) if same else None
 
@@ -449,7 +449,7 @@ def unit_vectors(vectors: FloatArray) -> FloatArray:
         )
     # Scaled first, so that squares neither overflow nor vanish; summed in extended precision.
     wide = (vectors / scale).astype(np.longdouble)
-    return np.asarray(wide / np.sqrt((wide**2).sum(axis=1, keepdims=True)), dtype=np.float64)
+    return np.asarray(wide / np.sqrt((wide**2).sum(axis=1, keepdims=True)), dtype=float)
 
 
 @dataclass(frozen=True, eq=False)

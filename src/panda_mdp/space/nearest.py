@@ -91,4 +91,5 @@ def _search(cell, xyz_km, limit_km, grid, chord, record):
             if width >= widest or (width * grid.side) ** 2 >= min(best, limit_km * limit_km):
                 break
             width *= 2
-        chord[i], record[i] = np.sqrt(best), nearest
+        chord[i] = np.sqrt(best)
+        record[i] = nearest

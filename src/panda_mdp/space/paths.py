@@ -139,7 +139,7 @@ class PathMetric(Metric):
                 f"records {i} and {j} are joined by an edge of no length, or below 2^-30 "
                 f"{self.unit} ({len(still)} such); take one of them only"
             )
-        if float(self.steps.sum(dtype=np.float64)) >= MOST_STEPS:
+        if float(self.steps.sum(dtype=float)) >= MOST_STEPS:
             raise DomainError(
                 f"all edges together are longer than 2^23 {self.unit}; use a larger unit"
             )
@@ -147,7 +147,7 @@ class PathMetric(Metric):
     @cached_property
     def around(self) -> scipy.sparse.csr_array:
         """The edges both ways and their steps."""
-        return both_ways(self.edges, self.steps.astype(np.float64), self.size)
+        return both_ways(self.edges, self.steps.astype(float), self.size)
 
     @property
     def generating_pairs(self) -> IntArray:
@@ -241,7 +241,7 @@ def contracted(edges: IntArray, steps: IntArray, records: IntArray) -> tuple[Int
 
     check_connected(edges, records)
     count = int(edges.max()) + 1
-    graph = _whole(both_ways(edges, steps.astype(np.float64), count))
+    graph = _whole(both_ways(edges, steps.astype(float), count))
     number = np.full(count, -1)
     number[records] = np.arange(len(records))
     found: dict[int, tuple[IntArray, ...]] = {}
@@ -266,7 +266,7 @@ def delaunay(points: FloatArray) -> IntArray:
     try:
         triangles = scipy.spatial.Delaunay(points - points.mean(axis=0)).simplices
     except scipy.spatial.QhullError:
-        return np.empty((0, 2), dtype=np.int64)
+        return np.empty((0, 2), np.int64)
     return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
 
 

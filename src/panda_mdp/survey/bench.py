@@ -203,8 +203,7 @@ class MethodRun:
         """The lower bound with its proof, or as the method states it."""
         if self.multipliers is not None:
             return Proved(self.problem, self.multipliers)
-        value = self.lower_bound
-        return None if value is None else Stated(value, self.method.label)
+        return None if self.lower_bound is None else Stated(self.lower_bound, self.method.label)
 
     @property
     def reports(self) -> FloatArray | None:
@@ -219,7 +218,8 @@ class MethodRun:
         values = {
             one.name: getattr(self, one.name) for one in fields(self) if one.name not in names
         }
-        unit, epsilon = self.problem.loss_unit, self.problem.epsilon
+        unit = self.problem.loss_unit
+        epsilon = self.problem.epsilon
         words = None if self.bound is None else self.bound.words
         named = {"method": self.method.name, "unit": unit, "epsilon": epsilon, "bound": words}
         return {**named, **values}

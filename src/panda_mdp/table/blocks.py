@@ -38,14 +38,14 @@ def significant_digits(weights: IntArray) -> IntArray:
     >>> significant_digits(np.array([0, 1, 12, 2**61 + 1])).tolist()
     [0, 1, 2, 62]
     """
-    lowest = np.frexp((weights & -weights).astype(np.float64))[1] - 1
+    lowest = np.frexp((weights & -weights).astype(float))[1] - 1
     return np.where(weights > 0, exponents(weights) - lowest + 1, 0)
 
 
 def exponents(weights: IntArray) -> IntArray:
     """floor(log2 w) of weights from 1 on; 0 for 0."""
     least = np.maximum(weights, 1)
-    exponent = np.frexp(least.astype(np.float64))[1].astype(np.int64) - 1
+    exponent = np.frexp(least.astype(float))[1].astype(np.int64) - 1
     # float64 may round up to the next power of two.
     return np.asarray(exponent - ((least >> exponent) == 0))
 
@@ -55,7 +55,8 @@ def pack_rows(domain: Domain, rows: FlooredRows) -> dict[str, IntArray | Section
     if rows.shape[1] > MOST_OUTPUTS:
         return None
     order = domain.tiles.order.copy()
-    data, stored = [], 0
+    data = []
+    stored = 0
     for start in range(0, len(rows), BLOCK_ROWS):
         members = order[start : start + BLOCK_ROWS]
         along, parent = spanning_order(domain.distances(members, members))
@@ -76,8 +77,9 @@ def unpack_rows(section: Section, order: IntArray, floor: IntArray) -> FlooredRo
     size, outputs, stored = section.shape
     _refuse(outputs > MOST_OUTPUTS, "the number of outputs")
     _refuse(not np.array_equal(np.sort(order), np.arange(size)), "the order of the rows")
-    _refuse((floor < 0).any() or floor.sum(dtype=np.float64) > TOTAL, "a floor")
-    columns, values = [floor[:0]] * size, [floor[:0]] * size
+    _refuse((floor < 0).any() or floor.sum(dtype=float) > TOTAL, "a floor")
+    columns = [floor[:0]] * size
+    values = [floor[:0]] * size
     at = 0
     for start in range(0, size, BLOCK_ROWS):
         members = order[start : start + BLOCK_ROWS].tolist()
@@ -132,12 +134,15 @@ def spanning_order(between: FloatArray) -> tuple[IntArray, IntArray]:
     tree of least total length, so that predictions are as near as can be."""
     # Prim's tree, the nearest record at each turn: no pairs have to be sorted.
     size = len(between)
-    least, next_to, apart = between[0].copy(), np.zeros(size, np.int64), np.arange(size) > 0
+    least = between[0].copy()
+    next_to = np.zeros(size, np.int64)
+    apart = np.arange(size) > 0
     for _ in range(size - 1):
         at = int(np.where(apart, least, np.inf).argmin())
         apart[at] = False
         nearer = apart & (between[at] < least)
-        least[nearer], next_to[nearer] = between[at, nearer], at
+        least[nearer] = between[at, nearer]
+        next_to[nearer] = at
     links = np.ones(size - 1), (next_to[1:], np.arange(1, size))
     tree = scipy.sparse.csr_array(links, shape=(size, size))
     found, before = scipy.sparse.csgraph.depth_first_order(tree, 0, directed=False)
@@ -187,12 +192,12 @@ def decode_block(data: bytes, count: int, floors: IntArray) -> IntArray:
     _refuse(parent[1:] >= np.arange(1, count), "the row of a parent")
     _refuse(bits > MOST_BITS, "a precision")
     _refuse(rest >= outputs, "the column of a rest")
-    raised = np.unpackbits(head[4 * count :], count=count * outputs).astype(np.bool_)
+    raised = np.unpackbits(head[4 * count :], count=count * outputs).astype(bool)
     raised = np.ascontiguousarray(raised.reshape(outputs, count).T)
     for i in range(1, count):
         raised[i] ^= raised[parent[i]]
     raised[np.arange(count), rest] = False
-    change = np.zeros((outputs, count), dtype=np.int64)
+    change = np.zeros((outputs, count), np.int64)
     change[raised.T] = unpack_planes(plain[flags:], int(raised.sum()))
     weights = np.tile(floors, (count, 1))
     for i, row in enumerate(weights):
@@ -204,7 +209,7 @@ def decode_block(data: bytes, count: int, floors: IntArray) -> IntArray:
         row[rest[i]] = 0
         # The integer sum is exact modulo 2^64; the float sum rules out that it went round.
         total = int(row.sum())
-        _refuse(total > TOTAL or row.sum(dtype=np.float64) > 1.5 * TOTAL, "the sum of a row")
+        _refuse(total > TOTAL or row.sum(dtype=float) > 1.5 * TOTAL, "the sum of a row")
         row[rest[i]] = TOTAL - total
     return weights
 

@@ -64,8 +64,9 @@ class Multipliers(RebuiltOnCopy):
     def __post_init__(self) -> None:
         for name in ("pairs", "starts", "columns", "values"):
             object.__setattr__(self, name, frozen(getattr(self, name)))
-        pairs, starts, count = self.pairs, self.starts, len(self.columns)
-        fits = starts.shape == (len(pairs) + 1,) and self.values.shape == (count,)
+        starts = self.starts
+        count = len(self.columns)
+        fits = starts.shape == (len(self.pairs) + 1,) and self.values.shape == (count,)
         if not fits or starts[0] != 0 or starts[-1] != count or (np.diff(starts) < 0).any():
             raise ProblemError("the bound's multipliers do not fit its pairs")
         if not (np.isfinite(self.values).all() and (self.values >= 0).all()):
@@ -114,7 +115,8 @@ class Proved(RebuiltOnCopy):
     """Whether files hold the proof; what is read of one that they do not is stated."""
 
     def __post_init__(self) -> None:
-        problem, given = self.problem, self.multipliers
+        problem = self.problem
+        given = self.multipliers
         if isinstance(given, Prices):
             if given.values.shape != (problem.size,):
                 raise ProblemError(
@@ -131,14 +133,16 @@ class Proved(RebuiltOnCopy):
                 raise ProblemError(f"the bound's multipliers name {what} outside 0..{count - 1}")
 
     def __repr__(self) -> str:
-        count, kind = len(self.multipliers.values), type(self.multipliers).__name__.lower()
+        count = len(self.multipliers.values)
+        kind = type(self.multipliers).__name__.lower()
         return f"{type(self).__name__}({self.value:.6g}, {count:,} {kind})"
 
     @cached_property
     def value(self) -> float:
         """No epsilon-mDP table of the problem loses less: what a reader must come to at least."""
         # Twice the allowance: exponentials of other machines differ in their last digit.
-        problem, given = self.problem, self.multipliers
+        problem = self.problem
+        given = self.multipliers
         if isinstance(given, Prices):
             total = total_from_below(star_prices(problem, given.values, allowance=2.0))
             return total - problem.loss_error * abs(total)
@@ -201,10 +205,13 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
     with centre k: lowering others later only raises that. Sums of n terms that are not negative
     err by (n + 8) 2^-53 of themselves, of which `allowance` times as much is taken off.
     """
-    metric, centres = problem.domain.metric, star_centres(problem)
+    metric = problem.domain.metric
+    centres = star_centres(problem)
     falls = -problem.epsilon * (1 + metric.relative_error + 3 * LIBRARY_ERROR)
-    least, sums = np.empty(problem.size), np.zeros(problem.outputs_count)
-    own, step = np.zeros(problem.outputs_count), max(1, CACHED_ENTRIES // problem.outputs_count)
+    least = np.empty(problem.size)
+    sums = np.zeros(problem.outputs_count)
+    own = np.zeros(problem.outputs_count)
+    step = max(1, CACHED_ENTRIES // problem.outputs_count)
     along = np.argsort(centres, kind="stable")
     starts = np.searchsorted(centres[along], np.arange(problem.size + 1))
     alike = centres is problem.reports.records and distance_power(problem) == 1
@@ -217,7 +224,8 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
             costs = problem.prior[records, None] * losses[part]
             y = along[starts[records[0]] : starts[records[-1] + 1]]
             x = centres[y] - records[0]
-            own[y], costs[x, y] = costs[x, y], np.inf
+            own[y] = costs[x, y]
+            costs[x, y] = np.inf
             cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
             least[records] = np.minimum(prices[records], cheapest)
             costs[x, y] = 0.0
@@ -264,23 +272,24 @@ def _reduced_blocks(
     sizes s_k errs by (n + 8) 2^-53 sum s_k, products and `cost` included, and where they nearly
     vanish by a smallest float for each. Losses that are computed err by a share of their own.
     """
-    pairs, columns = multipliers.pairs, multipliers.columns
-    size, outputs = problem.size, problem.outputs_count
-    metric, owner = problem.domain.metric, multipliers.owner
+    pairs = multipliers.pairs
+    size = problem.size
+    metric = problem.domain.metric
     length = metric.pairs(pairs[:, 0], pairs[:, 1])
     growths = growth(problem.epsilon, length, metric.relative_error)
-    first, second = pairs[owner].T
-    shape, values = (size, outputs), multipliers.values
-    up = scipy.sparse.csr_array((values, (first, columns)), shape=shape)
+    first, second = pairs[multipliers.owner].T
+    shape, values = (size, problem.outputs_count), multipliers.values
+    up = scipy.sparse.csr_array((values, (first, multipliers.columns)), shape=shape)
     with np.errstate(invalid="ignore", over="ignore"):
-        lent = growths[owner] * values
-    down = scipy.sparse.csr_array((lent, (second, columns)), shape=shape)
+        lent = growths[multipliers.owner] * values
+    down = scipy.sparse.csr_array((lent, (second, multipliers.columns)), shape=shape)
     terms = allowance * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
-    step = max(1, BLOCK_ENTRIES // outputs)
+    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
     for rows in (slice(a, a + step) for a in range(0, size, step)):
         own = problem.prior[rows, None] * problem.loss[rows] if cost is None else cost[rows]
         with np.errstate(invalid="ignore", over="ignore"):
-            plus, minus = up[rows].toarray(), down[rows].toarray()
+            plus = up[rows].toarray()
+            minus = down[rows].toarray()
             sizes = np.abs(own) + plus + minus
             error = terms[rows] * (UNIT_ROUNDOFF * sizes + SMALLEST)
             yield own - problem.loss_error * np.abs(own) + plus - minus - error

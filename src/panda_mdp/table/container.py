@@ -28,14 +28,17 @@ from panda_mdp.base.text import Facts, canonical
 from panda_mdp.errors import FileFormatError
 
 MAGIC = b"panda-mdp\n"
-FORMAT, VERSION = "panda-mdp table", 1
+FORMAT = "panda-mdp table"
+VERSION = 1
 DEGREES = 10_000_000
 """Coordinates of maps are whole numbers of 1e-7 degrees, and far shorter as such."""
 SHORT = 1 << 31
 """Whole numbers below this are told as differences; larger ones, weights, as they are."""
-UNPACKED_BYTES, UNPACKED_RATIO = 1 << 28, 128
+UNPACKED_BYTES = 1 << 28
+UNPACKED_RATIO = 128
 """A file may unpack to 256 MiB and 128 bytes for each of its own, whatever it says."""
-LEVEL, DEEPEST = 9, 100
+LEVEL = 9
+DEEPEST = 100
 """Of deflate; and how deep a header may be, whatever Python could read."""
 FEATURES = ("factored", "mesh", "selection")
 """What a reader must know beyond the plain table, each with its field of the header and its
@@ -95,12 +98,12 @@ class Section:
             return np.frombuffer(plain, "<i8").astype(np.int64).reshape(self.shape)
         plain = inflate(self.data, 1 + 8 * self.count)
         if self.coding == "float64":
-            reals = read_planes(plain, self.count).view(">f8").astype(np.float64)
+            reals = read_planes(plain, self.count).view(">f8").astype(float)
             return reals.reshape(self.shape)
         steps = unpack_planes(plain, self.count)
         whole = np.cumsum(steps, dtype=np.int64).reshape(self.shape)
         # A sum that left 64 bits is 2^64 away from that of floats.
-        if (np.abs(np.cumsum(steps, dtype=np.float64) - whole.reshape(-1)) > 2.0**62).any():
+        if (np.abs(np.cumsum(steps, dtype=float) - whole.reshape(-1)) > 2.0**62).any():
             raise FileFormatError("a number beyond 64 bits; the file is damaged")
         return whole / DEGREES if self.coding == "degrees" else whole
 
@@ -176,7 +179,8 @@ def unpack(data: bytes) -> tuple[Facts, Sections]:
         )
     (length,) = struct.unpack_from("<I", data, len(MAGIC))
     header = parse(body[start : start + length])
-    form, version = header.pop("format", None), header.pop("version", None)
+    form = header.pop("format", None)
+    version = header.pop("version", None)
     if form != FORMAT or type(version) is not int or version != VERSION:
         raise FileFormatError(
             f"format version {str(version)[:40]!r}; this library reads version {VERSION} of "
@@ -193,7 +197,8 @@ def unpack(data: bytes) -> tuple[Facts, Sections]:
 
 def _cut(body: bytes, start: int, listed: Any) -> dict[str, Section]:
     """The sections as the header lists them; sizes are refused before anything is unpacked."""
-    sections, plain = {}, 0
+    sections = {}
+    plain = 0
     for name, entry in fit(listed, dict, "sections").items():
         what = f"coding, shape and length of the section {name[:40]}"
         coding, shape, length = fit(entry, (str, [int], int), what)
@@ -201,7 +206,8 @@ def _cut(body: bytes, start: int, listed: Any) -> dict[str, Section]:
             raise FileFormatError(
                 f"a section {name[:40]!r} in the coding {coding[:40]!r} is none of this format"
             )
-        lengths, end = tuple(shape), start + length
+        lengths = tuple(shape)
+        end = start + length
         sections[name] = Section(coding, lengths, body[start:end])
         # Of blocks that stand for rows over a floor only what is above it is kept.
         plain += 16 * lengths[-1] if len(lengths) == 3 else 8 * math.prod(lengths)
@@ -309,7 +315,7 @@ def read_planes(data: bytes, count: int) -> npt.NDArray[np.uint8]:
         raise FileFormatError(
             f"{len(data)} bytes for {count} numbers of {width} bytes each; the file is damaged"
         )
-    planes = np.zeros((count, 8), dtype=np.uint8)
+    planes = np.zeros((count, 8), np.uint8)
     planes[:, :width] = np.frombuffer(data, np.uint8, offset=1).reshape(width, count).T
     return planes
 

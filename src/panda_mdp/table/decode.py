@@ -158,7 +158,8 @@ def look(data: bytes) -> Unverified:
 
 def promise(header: Mapping[str, Any]) -> tuple[str, str]:
     """What a header claims about two records, and about places that are none, in words."""
-    epsilon, unit = header["epsilon"], header["domain"]["unit"]
+    epsilon = header["epsilon"]
+    unit = header["domain"]["unit"]
     guarantee = (
         f"For all records x, x' of the domain and all outputs y: "
         f"z(y|x) <= exp({epsilon!r} d(x, x')) z(y|x'), d in {unit}. "
@@ -236,7 +237,8 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     if "bound_prices" in sections:
         proof = Proved(problem, Prices(sections.take("bound_prices", problem.size)))
     elif "bound_pairs" in sections:
-        pairs, columns = sections.take("bound_pairs", None, 2), sections.take("bound_columns", None)
+        pairs = sections.take("bound_pairs", None, 2)
+        columns = sections.take("bound_columns", None)
         starts = sections.take("bound_starts", len(pairs) + 1)
         values = sections.take("bound_multipliers", len(columns))
         proof = Proved(problem, Multipliers(pairs, starts, columns, values))
@@ -265,7 +267,8 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
 
 def restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:
     """The integers of a table in whichever way a file holds them."""
-    size, count = problem.size, problem.outputs_count
+    size = problem.size
+    count = problem.outputs_count
     if "blocks" in sections:
         blocks = sections.packed("blocks", size, count, None)
         return unpack_rows(blocks, sections.take("order", size), sections.take("floor", count))
@@ -275,7 +278,8 @@ def restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredR
     if len(columns) and not (columns.min() >= 0 and columns.max() < count):
         raise FileFormatError(f"a column of the table is outside 0..{count - 1}")
     values = sections.take("values", len(columns))
-    floor, starts = sections.take("floor", count), sections.take("starts", size + 1)
+    floor = sections.take("floor", count)
+    starts = sections.take("starts", size + 1)
     return FlooredRows(floor, starts, columns, values)
 
 
@@ -356,7 +360,8 @@ def _restore_mesh(stated: Any, sections: Sections, size: int) -> Mesh:
 
 
 def _restore_outputs(stated: Mapping[str, Any], sections: Sections, domain: Domain) -> Outputs:
-    kind, labels = stated["kind"], stated["labels"]
+    kind = stated["kind"]
+    labels = stated["labels"]
     if kind == "records" and labels is None:
         return Outputs.of(sections.take("outputs", None), domain)
     if kind == "places":

@@ -45,7 +45,8 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     Without `losses` those that are not distances are left out, and so is the proof, which is about
     them: clients need neither.
     """
-    problem, bound = mechanism.problem, mechanism.bound
+    problem = mechanism.problem
+    bound = mechanism.bound
     proof = bound.multipliers if isinstance(bound, Proved) and bound.filed and losses else None
     rows = weight_sections(problem.domain, mechanism.weights)
     header, sections = describe_problem(problem, mechanism.mesh, given=losses)

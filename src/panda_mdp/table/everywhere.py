@@ -54,8 +54,8 @@ class EverywhereMechanism(Mechanism):
     @cached_property
     def everywhere(self) -> ContinuousAudit:
         """How private the weights are over all pairs of points of the area."""
-        problem, weights = self.problem, np.asarray(self.weights)
-        return audit_mesh(self.mesh, problem.outputs, weights, problem.epsilon)
+        weights = np.asarray(self.weights)
+        return audit_mesh(self.mesh, self.problem.outputs, weights, self.problem.epsilon)
 
     def _summary(self) -> str:
         return f"{super()._summary()}, at every point {self.everywhere.epsilon:.6g}"
@@ -87,7 +87,8 @@ class EverywhereMechanism(Mechanism):
 def draw_vertices(located: Located, bits: BitSource) -> npt.NDArray[np.int64]:
     """A vertex for each point, with its whole weight out of 2^30."""
     uniform = bits.integers(len(located.vertices)) >> (BITS - WEIGHT_BITS)
-    first, second = located.weights[:, 0], located.weights[:, :2].sum(axis=1)
+    first = located.weights[:, 0]
+    second = located.weights[:, :2].sum(axis=1)
     corner = (uniform >= first).astype(np.int64) + (uniform >= second)
     return np.take_along_axis(located.vertices, corner[:, None], axis=1)[:, 0]
 
@@ -101,7 +102,8 @@ def draw_at(
 
 
 def _located(table: EverywhereMechanism, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Located:
-    north, east = degrees(np.atleast_1d(lat), "lat"), degrees(np.atleast_1d(lon), "lon")
+    north = degrees(np.atleast_1d(lat), "lat")
+    east = degrees(np.atleast_1d(lon), "lon")
     if north.shape != east.shape:
         raise SnapError(
             f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"

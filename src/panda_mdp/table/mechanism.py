@@ -171,7 +171,8 @@ class Table(RebuiltOnCopy):
     @cached_property
     def loss(self) -> float:
         """Expected loss under the prior, over true records."""
-        problem, weights = self.problem, self.weights
+        problem = self.problem
+        weights = self.weights
         if isinstance(weights, FlooredRows):
             common = problem.mean_loss @ (weights.floor / float(TOTAL))
             above = losses_above(problem.loss, weights) / float(TOTAL)
@@ -482,7 +483,8 @@ def floor_under(
     worth: float = FLOOR_WORTH,
 ) -> FloatArray:
     """`floor_row` of a table of which only the outputs `used` and the expected loss are known."""
-    outputs, cost = problem.outputs_count, problem.mean_loss
+    outputs = problem.outputs_count
+    cost = problem.mean_loss
     each = worth * loss / outputs
     affordable = np.divide(each, cost, out=np.full(outputs, np.inf), where=cost > 0)
     floor = np.minimum(share / outputs, np.maximum(affordable, LEAST_ENTRY))

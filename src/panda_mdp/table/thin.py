@@ -53,9 +53,8 @@ def compact(
             raise MethodError(f"{name} is {value!r}; it must lie between 0 and 0.5, such as 0.001")
     start = time.perf_counter()
     room = 1 - mechanism.audit.epsilon / mechanism.problem.epsilon
-    weights = mechanism.weights
-    if isinstance(weights, FlooredRows) and room >= slack / 2:
-        attempts = _shortened(mechanism.problem, weights, room)
+    if isinstance(mechanism.weights, FlooredRows) and room >= slack / 2:
+        attempts = _shortened(mechanism.problem, mechanism.weights, room)
     else:
         attempts = thinned(mechanism, slack, floor_cost)
     for rows, share in attempts:
@@ -67,7 +66,8 @@ def compact(
             stages=(*mechanism.stages, ("thin", time.perf_counter() - start)),
         )
         if isinstance(answer, Mechanism):
-            before, rise = mechanism.loss, answer.loss - mechanism.loss
+            before = mechanism.loss
+            rise = answer.loss - mechanism.loss
             facts = {
                 "loss_before": before,
                 "loss_cost": rise / before if before > 0 else 0.0,
@@ -146,13 +146,12 @@ def _round_above(weights: IntArray, bits: IntArray, floors: IntArray) -> IntArra
 
 def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArray:
     """The table, epsilon (1 - slack)-mDP; columns that are never used stay zero."""
-    problem = mechanism.problem
-    within = problem.epsilon * (1 - slack)
+    within = mechanism.problem.epsilon * (1 - slack)
     if mechanism.audit.epsilon <= within:
         return mechanism.matrix
     table = np.zeros_like(mechanism.matrix)
     closed = repair(
-        closure_of(problem.domain),
+        closure_of(mechanism.problem.domain),
         np.ascontiguousarray(mechanism.matrix[:, used]),
         within,
         min(TIGHTENING, slack / 4),
@@ -172,9 +171,8 @@ def _floor(mechanism: Mechanism, used: BoolArray, slack: float, cost: float) -> 
     Raising a column to b costs at most b sum_x p_x c_xy, so these cost the same in every column
     and `cost` of the loss altogether. Their sum stays below slack / 4.
     """
-    problem = mechanism.problem
     each = cost * mechanism.loss / int(used.sum())
-    dearest = problem.mean_loss
+    dearest = mechanism.problem.mean_loss
     with np.errstate(divide="ignore", invalid="ignore"):
         floor = np.where(dearest > 0, each / dearest, 0.0)
     floor[~used] = 0.0

@@ -58,7 +58,8 @@ class ColumnTuning:
 PLAIN = ColumnTuning()
 FAINT = 0.005
 """Shares below it are left out of a proof, and given to the others."""
-TINY, FAINTEST = 1e-300, 1e-100
+TINY = 1e-300
+FAINTEST = 1e-100
 """That sums of what far records give are divided by at least; the least weight."""
 LEAST = 1e-10
 """Of the floor's loss, that a column is worth."""
@@ -80,9 +81,12 @@ class Columns:
         places: IntArray,
         tuning: ColumnTuning = PLAIN,
     ) -> None:
-        self.problem, self.decay, self.places = problem, decay, places
+        self.problem = problem
+        self.decay = decay
+        self.places = places
         self.tuning = tuning
-        self.unit, size = float(cost.sum(axis=0).min()), len(decay)
+        self.unit = float(cost.sum(axis=0).min())
+        size = len(decay)
         self.cost = cost / self.unit
         self.known = np.concatenate([decay, np.ones((1, size))])
         self.outputs = np.append(np.arange(size), cost.sum(axis=0).argmin())
@@ -119,11 +123,13 @@ class Columns:
 
     def centre(self) -> FloatArray:
         """Prices at the centre, by Newton's method; the weights of the columns, (J,)."""
-        prices, count = self.prices, len(self.known) + 2 * len(self.prices)
+        prices = self.prices
+        count = len(self.known) + 2 * len(self.prices)
         barrier = self.tuning.barrier * max(self.value - float(self.proved.sum()), 1e-6) / count
         for _ in range(self.tuning.newton):
             check_time()
-            below, above = prices - self.least, self.most - prices
+            below = prices - self.least
+            above = self.most - prices
             weights = barrier / (self.worth - self.known @ prices)
             slope = 1 - weights @ self.known + barrier / below - barrier / above
             root = self.known * (weights / math.sqrt(barrier))[:, None]
@@ -137,14 +143,18 @@ class Columns:
             prices = prices + step * (1.0 if near else min(1.0, 0.9 / max(map(np.max, ends))))
             if near:
                 break
-        self.prices, self.value = prices, float(prices.sum()) + barrier * count
+        self.prices = prices
+        self.value = float(prices.sum()) + barrier * count
         return np.asarray(barrier / (self.worth - self.known @ prices))
 
     def advance(self) -> None:
         """A centre, the columns that prices near it call for, and what prices then prove."""
-        weights, tuning, size = self.centre(), self.tuning, len(self.prices)
+        weights = self.centre()
+        tuning = self.tuning
+        size = len(self.prices)
         asked = tuning.back * self.proved + (1 - tuning.back) * self.prices
-        known, outputs = np.stack([self._called(y, asked) for y in range(size)]), np.arange(size)
+        known = np.stack([self._called(y, asked) for y in range(size)])
+        outputs = np.arange(size)
         worth = self._worth(known, outputs)
         cuts = known @ self.prices > worth
         used = weights * self.known.max(axis=1)
@@ -173,17 +183,24 @@ class Columns:
         """Who is paid for an output, q and the weights of who bears it, and what each receives of
         its due."""
         check_time()
-        tuning, spare = self.tuning, self.cost[:, y] - prices
-        paid, given = np.flatnonzero(spare < 0), np.maximum(spare, 0)
-        near, best, received = self.decay[:, paid], self.heights[y, paid], np.zeros(len(paid))
+        tuning = self.tuning
+        spare = self.cost[:, y] - prices
+        paid = np.flatnonzero(spare < 0)
+        given = np.maximum(spare, 0)
+        near = self.decay[:, paid]
+        best = self.heights[y, paid]
+        received = np.zeros(len(paid))
         sharpest = 1
         for q in tuning.sharpness if len(paid) else ():
-            sharp, weights = near**q, self.heights[y, paid] ** q
+            sharp = near**q
+            weights = self.heights[y, paid] ** q
             lent = sharp * near / -spare[paid]
             for _ in range(tuning.steps):
                 got = weights * (lent.T @ (given / np.maximum(sharp @ weights, TINY)))
                 if got.min() > received.min():
-                    best, received, sharpest = weights, got, q
+                    best = weights
+                    received = got
+                    sharpest = q
                 if received.min() > 1:
                     break
                 weights = weights / np.clip(got**tuning.relaxed, 0.02, 50)
@@ -205,7 +222,8 @@ class Columns:
         lowered = np.minimum(asked, most)
         if lowered.sum() < self.proved.sum():
             return False
-        self.proved, self.asked = lowered, asked
+        self.proved = lowered
+        self.asked = asked
         self.raised = lowered + self.tuning.rise * (most - lowered)
         return True
 
@@ -221,7 +239,8 @@ class Columns:
         parts = []
         for y, cost in enumerate(self.cost.T):
             paid, sharpest, weights, _ = self._flow(y, self.asked)
-            near, spare = self.decay[:, paid], np.maximum(cost - self.asked, 0)
+            near = self.decay[:, paid]
+            spare = np.maximum(cost - self.asked, 0)
             shares = near**sharpest * weights
             shares /= np.maximum(shares.sum(axis=1, keepdims=True), TINY)
             shares[shares < FAINT] = 0.0

@@ -44,13 +44,15 @@ LEAST_FACTORED = 1 << 20
 """Entries from which a table is held in factors where it can be."""
 NATS = (2e-6, 6e-5, 2e-3)
 """What rounding may cost two records, in nats, in the order in which it is tried."""
-SOLVED, MOST_STEPS = 1e-7, 60
+SOLVED = 1e-7
+MOST_STEPS = 60
 """Residual, relative, at which conjugate gradients end, and their most steps."""
 MOST_GROWN = 6_000
 """Records of which columns are chosen."""
 MOST_ROUNDS = 80
 """Of columns."""
-PATIENCE, WORTH = 8, 0.98
+PATIENCE = 8
+WORTH = 0.98
 """Rounds after which a table is made, and what of the gap they may leave."""
 LEAST_SHARE = 2.0**-14
 """Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
@@ -59,16 +61,18 @@ LEAST_SHARE = 2.0**-14
 def has_peaks(problem: Problem) -> bool:
     """Whether every record may be reported, and not in a plane: there peaks alone are rarely best,
     and tiles of near outputs are."""
-    records, size, metric = problem.reports.records, problem.size, problem.domain.metric
-    held = size <= MOST_DENSE or isinstance(metric, Euclidean)
-    return held and records is not None and len(records) == size and metric.plane is None
+    records = problem.reports.records
+    metric = problem.domain.metric
+    held = problem.size <= MOST_DENSE or isinstance(metric, Euclidean)
+    return held and records is not None and len(records) == problem.size and metric.plane is None
 
 
 class Stars:
     """Peaks and prices of one problem in closed form."""
 
     def __init__(self, problem: Problem, most_closed: int = 2_000) -> None:
-        self.problem, self.most_closed = problem, most_closed
+        self.problem = problem
+        self.most_closed = most_closed
         order = np.argsort(np.asarray(problem.reports.records))
         self.columns = order
         """The column of every record."""
@@ -86,7 +90,8 @@ class Stars:
     def released(self) -> Mechanism:
         """The table of peaks; where some are negative, or rounding costs too much, the exponential
         mechanism."""
-        problem, made = self.problem, None
+        problem = self.problem
+        made = None
         if self.shares.min() >= 0:
             if isinstance(problem.domain.metric, Euclidean) and problem.loss.size >= LEAST_FACTORED:
                 made = factored(problem)[0]
@@ -97,7 +102,8 @@ class Stars:
     def near(self, table: FloatArray, private: bool = False) -> Mechanism:
         """A table with column y that of record y, its rows scaled to 1, closed over all pairs where
         it is not `private`; of many records, whose closing takes too long, `completed`."""
-        problem, rows = self.problem, np.empty_like(table)
+        problem = self.problem
+        rows = np.empty_like(table)
         if not private and problem.size > self.most_closed:
             table = self.completed(table)
         rows[:, self.columns] = table / table.sum(axis=1, keepdims=True)
@@ -130,7 +136,8 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
     audit.
     """
     start = time.perf_counter()
-    records, prices = np.asarray(problem.reports.records), None
+    records = np.asarray(problem.reports.records)
+    prices = None
     points, bits = lattice(problem.domain.metric.embedding)
     every = np.arange(len(points))
     bare = FactoredRows(points, bits, 1, every, np.ones_like(every))
@@ -166,7 +173,8 @@ def filled(
         from panda_mdp.compute.jax.device import solve_falls
 
         return solve_falls(rows, problem.prior, problem.loss.power)
-    size, order = len(rows), np.argsort(np.asarray(problem.reports.records))
+    size = len(rows)
+    order = np.argsort(np.asarray(problem.reports.records))
     if isinstance(problem.loss, DistanceLoss):
         worth = falls_times(rows, problem.prior[:, None], np.float64, problem.loss.power)[:, 0]
     else:
@@ -192,7 +200,8 @@ def filled(
 def falls(rows: FactoredRows, squares: FloatArray, power: float = 0.0) -> FloatArray:
     """What is left of a peak at squared distances, in units of the lattice; times distances, in the
     metric's unit, to a power."""
-    real, lengths = squares.dtype.type, np.sqrt(squares)
+    real = squares.dtype.type
+    lengths = np.sqrt(squares)
     ticks = np.minimum(np.ceil(lengths), real(rows.reach))
     left = np.exp(ticks * real(-math.log(2) * 2.0**-RATE_BITS * rows.rate))
     return left * np.ldexp(lengths, -rows.unit_bits) ** power if power else left
@@ -202,7 +211,8 @@ def falls_times(
     rows: FactoredRows, vectors: FloatArray, dtype: Any, power: float = 0.0
 ) -> FloatArray:
     """The matrix of `falls`, which is symmetric, times some vectors, (K, n)."""
-    given, out = vectors.astype(dtype), np.zeros_like(vectors)
+    given = vectors.astype(dtype)
+    out = np.zeros_like(vectors)
     for some, block in rows.halves(dtype):
 
         def fill(part: slice, block: FloatArray = block) -> None:
@@ -254,7 +264,8 @@ def open_with_stars(
         start = star_prices(problem, stars.prices)
         columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
         standing.raise_bound(columns.proof())
-    gaps, ends = [math.inf], False
+    gaps = [math.inf]
+    ends = False
     if problem.size > stars.most_closed:
         # Rounds take long there, and a table that is not closed next to nothing.
         with standing.stage("columns"), contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):

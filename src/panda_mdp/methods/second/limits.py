@@ -364,7 +364,8 @@ class Descent(LimitSolver):
 
     def __init__(self, limit: Limit, solver: TradeOff | None = None) -> None:
         super().__init__(limit)
-        self._given, self._best = solver, -math.inf
+        self._given = solver
+        self._best = -math.inf
         self._best_trade: tuple[Trade, Lent] | None = None
 
     def begin(self, standing: Standing) -> None:
@@ -442,8 +443,8 @@ class Descent(LimitSolver):
     def bound(self) -> float:
         if self.ended is not None:
             return -math.inf
-        solver, limit = self.solver, self.limit
-        trade = Trade(limit.on_loss, limit.most, solver.forms, solver.weights, self.price)
+        solver = self.solver
+        trade = Trade(self.limit.on_loss, self.limit.most, solver.forms, solver.weights, self.price)
         bound = trade.bound(solver.least_trade())
         if bound > self._best:
             self._best, self._best_trade = bound, (trade, solver.lent())

@@ -179,7 +179,8 @@ def halved(budget: Budget) -> Budget:
 
 def bounded(standing: Standing, sign: float = 1.0) -> dict[str, Any]:
     """The bound of what was made least, and its proof where that gives next to nothing away."""
-    bound, proof = standing.bound, standing.solver.proof()
+    bound = standing.bound
+    proof = standing.solver.proof()
     least = bound - WORTH * (standing.budget.gap or 0.0) * abs(bound)
     proof = proof if proof is not None and proof.value >= least else None
     return {"bound": sign * (proof.value if proof else bound), "proof": proof}

@@ -150,7 +150,8 @@ class Client(AbstractContextManager["Client"]):
     def compare_heads(self, text: str) -> int:
         """How many heads, one a line, that others were shown are of the log that this client is
         shown; raises `SignatureError` for another log."""
-        log, lines = self.log(), [line for line in text.splitlines() if line.strip()]
+        log = self.log()
+        lines = [line for line in text.splitlines() if line.strip()]
         check_heads(lines, log, self.key)
         return len(lines)
 
@@ -175,13 +176,12 @@ class Client(AbstractContextManager["Client"]):
         result is the `Plan` of the deployment's kind.
         """
         # First, so that all deployments ask for the same things in the same order.
-        key = self.key
         info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
         if info.name != name:
             raise ProtocolError(
                 "the server described another deployment than the one that was asked for"
             )
-        stated = read_statement(info, key)
+        stated = read_statement(info, self.key)
         log = self.trust.witnessed(self.log())
         number = log.number_of(info.signed, f"deployment {name}")
         self.trust.check_statement(stated, number)
@@ -189,7 +189,7 @@ class Client(AbstractContextManager["Client"]):
             log.check_round(name, info.round)
         else:
             table = info.table
-            table.verify(key)
+            table.verify(self.key)
             log.number_of(table.signed, f"table {table.name}")
             self.trust.check_version(stated, version, accept_update)
         plan = PLANS[info.kind](self, info)
@@ -207,9 +207,11 @@ class Client(AbstractContextManager["Client"]):
 
         It counts as a table only after the audit that is made when it is read.
         """
-        folder, what = self.folder / "tables", f"table {info.name} version {info.version}"
+        folder = self.folder / "tables"
+        what = f"table {info.name} version {info.version}"
         folder.mkdir(parents=True, exist_ok=True)
-        path, part = folder / f"{info.sha256}.pmdp", folder / f"{info.sha256}.part"
+        path = folder / f"{info.sha256}.pmdp"
+        part = folder / f"{info.sha256}.part"
         # Two processes that want the same table fetch it once.
         with file_lock(folder / f"{info.sha256}.lock", timeout_s=600.0):
             if not (path.exists() and digest_of_file(path) == info.sha256):
@@ -255,7 +257,8 @@ class Client(AbstractContextManager["Client"]):
 
     def _check_allowed(self, plan: Plan) -> None:
         """Raise where the user's own limits leave a plan out."""
-        kind, limits = plan.domain.metric.kind, self.ledger.allowance
+        kind = plan.domain.metric.kind
+        limits = self.ledger.allowance
         if kind not in limits.metrics:
             raise BudgetError(
                 f"distances are of kind {kind!r} and only {', '.join(limits.metrics)} is allowed: "
@@ -270,7 +273,9 @@ class Client(AbstractContextManager["Client"]):
 
     def _check_area(self, plan: Plan) -> None:
         """Raise where a deployment has few places, a small area, or holes in it."""
-        places, size_km2, limits = plan.domain.size, plan.area.size_km2, self.ledger.allowance
+        places = plan.domain.size
+        size_km2 = plan.area.size_km2
+        limits = self.ledger.allowance
         if places < LEAST_PLACES or size_km2 < LEAST_AREA_KM2:
             raise ProtocolError(
                 f"deployment {plan.name} has {places} places in {size_km2:.2g} square km, and this "
@@ -309,7 +314,8 @@ class Client(AbstractContextManager["Client"]):
             entry = plan.finish(self, record, entry, wait_s)
             self._send(entry)
         cost = Guarantee(0.0, 0.0, plan.cost.unit) if repeated else entry.cost
-        where, receipt = plan.where(entry.output), entry.drawn(Drawn).report
+        where = plan.where(entry.output)
+        receipt = entry.drawn(Drawn).report
         return Answer(plan.name, entry.output, where, cost, repeated, receipt)
 
     def join(self, plan: AnchorsPlan, record: Record, *, accept_no_guarantee: bool = False) -> None:
@@ -362,7 +368,8 @@ class Client(AbstractContextManager["Client"]):
         """
         accepted = remaining = 0
         with self.ledger.books() as books:
-            running, pending = books.period, books.pending(self.server)
+            running = books.period
+            pending = books.pending(self.server)
         for entry in pending:
             ended = entry.period < running
             try:

@@ -329,11 +329,14 @@ class TablePlan(Plan):
     @staticmethod
     def of(client: Client, info: TableDeployment | PandaDeployment) -> TablePlan:
         """The plan of a file, every claim of which this client computed again."""
-        claimed, shared = info.table, shared_fields(client, info)
+        claimed = info.table
+        shared = shared_fields(client, info)
         with client.file(claimed) as path:
             table = load(path)
-        problem, cost = table.problem, table.guarantee
-        domain, epsilon = problem.domain, table.epsilon
+        problem = table.problem
+        cost = table.guarantee
+        domain = problem.domain
+        epsilon = table.epsilon
         claims = (domain.fingerprint, epsilon, problem.outputs_count, domain.size, table.identity)
         sizes = (claimed.outputs, claimed.records)
         signed = (claimed.domain, claimed.epsilon, *sizes, claimed.identity)
@@ -372,7 +375,8 @@ class TablePlan(Plan):
 def _sampler(table: Mechanism) -> Callable[[int], int]:
     """Draws from a record's row. Rows are written out at once, so that looking one up takes the
     same time for every record."""
-    weights, outputs = table.weights, table.problem.outputs
+    weights = table.weights
+    outputs = table.problem.outputs
     if len(weights) * len(outputs) <= MOST_WRITTEN_OUT:
         weights = np.asarray(weights)
     return lambda index: int(outputs[draw_column(weights[index])])
@@ -406,7 +410,8 @@ class EverywherePlan(TablePlan):
         Each time it is opened another vertex of its triangle is drawn, with the place's weight for
         it: one vertex for two draws would tell where in the triangle the place is.
         """
-        place, draw_vertex = self.area.clamp(lat, lon), self.table.draw_vertex
+        place = self.area.clamp(lat, lon)
+        draw_vertex = self.table.draw_vertex
         draw_vertex(*place)
         return Record(self.domain.fingerprint, lambda: draw_vertex(*place))
 
@@ -498,7 +503,8 @@ class BallPlan(Plan):
             raise ProtocolError("the server's rows have another number of outputs than it said")
         records, weights = rows.unpack()
         rows.check(self.rows, self.domain.size, records, weights)
-        limit, told = self.table_epsilon, 0.0
+        limit = self.table_epsilon
+        told = 0.0
         if len(ball) > 1:
             told = audit_weights(self.domain.take(ball), self.outputs, weights, limit).epsilon
         if not told <= limit:

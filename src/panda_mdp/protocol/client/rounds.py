@@ -151,7 +151,8 @@ class AnchorsPlan(Plan):
         content = entry.drawn(AnchorsDrawn)
         if content.output is not None or content.round is None:
             return entry
-        number, anchors = content.round, content.anchors
+        number = content.round
+        anchors = content.anchors
         state = self._wait(client, number, wait_s)
         if state.state == "failed":
             _aimed(client, entry, None)
@@ -172,7 +173,8 @@ class AnchorsPlan(Plan):
 
     def _wait(self, client: Client, number: int, wait_s: float) -> RoundInfo:
         """Poll until the round is solved or failed. When to ask depends on the clock alone."""
-        deadline, pause = time.monotonic() + wait_s, POLL_S
+        deadline = time.monotonic() + wait_s
+        pause = POLL_S
         while True:
             info: RoundInfo = client.wire.get(RoundInfo, *self._address(number))
             if info.state in ("solved", "failed"):

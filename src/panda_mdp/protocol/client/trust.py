@@ -151,7 +151,9 @@ class Trust:
     def check_version(self, stated: Statement, version: int | None, accept_update: bool) -> None:
         """Refuse another table than the pinned one unless it is asked for, and always another
         file under a name and version that were seen before."""
-        known, offered, label = self.known(), stated.table, _label(stated)
+        known = self.known()
+        offered = stated.table
+        label = _label(stated)
         if offered is None:
             return
         if known.files.get(label, stated.table_identity) != stated.table_identity:

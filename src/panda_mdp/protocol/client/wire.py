@@ -122,9 +122,9 @@ class Wire:
     ) -> Any:
         """POST bytes as they are: a file, with the token, for operators."""
         headers = {"Content-Type": kind}
-        client, read = self._as(own), self._bounded
+        client = self._as(own)
         return _parsed(
-            answer, self._send(client, "POST", parts, read, content=data, headers=headers)
+            answer, self._send(client, "POST", parts, self._bounded, content=data, headers=headers)
         )
 
     def download(self, part: Path, size: int, sha256: str, *parts: str) -> bool:
@@ -167,7 +167,8 @@ class Wire:
         **request: Any,
     ) -> T:
         """What is read of the answer; tried again where it got lost or the server is busy."""
-        url, network = self.path(*parts), self._network
+        url = self.path(*parts)
+        network = self._network
         pause = network.first_pause_s
         for attempt in range(1, network.attempts + 1):
             try:
@@ -192,7 +193,8 @@ class Wire:
         raise failed from None
 
     def _bounded(self, response: httpx.Response) -> bytes:
-        data, most = bytearray(), self._network.most_bytes
+        data = bytearray()
+        most = self._network.most_bytes
         for piece in response.iter_bytes():
             data += piece
             if len(data) > most:

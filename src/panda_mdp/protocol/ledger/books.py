@@ -262,13 +262,12 @@ class Entry:
 
     def drawn(self, kind: type[D]) -> D:
         """What was drawn, of the kind that a deployment draws."""
-        content = self.content
-        if not isinstance(content, kind):
+        if not isinstance(self.content, kind):
             raise LedgerError(
                 "what this entry released was erased from the ledger, or is of another kind of "
                 "deployment; it cannot be sent again"
             )
-        return content
+        return self.content
 
     @property
     def output(self) -> int:
@@ -330,8 +329,10 @@ class Books:
 
     def begin(self, secret: Callable[[Facts], bytes], now: float) -> None:
         """Go on to the running period, never to one before what was seen."""
-        self._secret, self._now = secret, int(now)
-        running, seen = self._now // self.allowance.period_s, self.period
+        self._secret = secret
+        self._now = int(now)
+        running = self._now // self.allowance.period_s
+        seen = self.period
         period = max(running, seen)
         self._behind = period > running
         if period != seen:
@@ -424,9 +425,11 @@ class Books:
     def settle(self, entry: Entry, state: State, content: Drawn | None = None) -> Entry:
         """Note a new state, and what was drawn since; the box keeps its length."""
         entry = self.entries.get(entry.id, entry)
-        box, memo = entry.box, entry.memo
+        box = entry.box
+        memo = entry.memo
         if content is not None and box is not None:
-            text, room = content.model_dump_json(), len(box)
+            text = content.model_dump_json()
+            room = len(box)
             if len(text) > room:
                 raise LedgerError(f"an entry of {len(text)} bytes does not fit into {room}")
             box = text.ljust(room)
@@ -498,7 +501,7 @@ class Books:
     def _balance(self, account: str) -> Balance:
         entries = [entry for entry in self.all() if entry.charge.account == account]
         costs = [*self._ended(account), *(entry.cost for entry in entries)]
-        unit, limits = costs[0].unit, self.allowance
+        unit = costs[0].unit
         running = [entry.cost for entry in self._running(account)]
         spent = total(running, unit)
         largest = max((cost.epsilon for cost in running), default=0.0)
@@ -509,8 +512,8 @@ class Books:
             reports=len(running),
             spent=spent,
             against_sum=Guarantee(largest, spent.delta, unit),
-            left_epsilon=max(0.0, limits.period_epsilon - spent.epsilon),
-            left_delta=max(0.0, limits.period_delta - spent.delta),
+            left_epsilon=max(0.0, self.allowance.period_epsilon - spent.epsilon),
+            left_delta=max(0.0, self.allowance.period_delta - spent.delta),
             pending=sum(entry.state == "charged" for entry in entries),
             ever=total(costs, unit),
         )

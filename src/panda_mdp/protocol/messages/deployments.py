@@ -508,7 +508,8 @@ def pack_rows(
     domain: Domain, records: IntArray, weights: IntArray, floors: IntArray
 ) -> tuple[list[int], list[str]]:
     """Records in the order of their rows, and the rows in blocks."""
-    order, blocks = [], []
+    order = []
+    blocks = []
     for start in range(0, len(records), BLOCK_ROWS):
         members = records[start : start + BLOCK_ROWS]
         places = domain.metric.embedding[members]

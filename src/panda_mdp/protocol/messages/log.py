@@ -64,7 +64,9 @@ def root_from(known: dict[int, bytes], count: int, sibling: Callable[[int, int],
                 left, right = (other, node) if at % 2 else (node, other)
                 node = hashlib.sha256(b"\x01" + left + right).digest()
             above[at // 2] = node
-        known, count, level = above, (count + 1) // 2, level + 1
+        known = above
+        count = (count + 1) // 2
+        level = level + 1
     return known[0]
 
 
@@ -145,7 +147,8 @@ class Log(Message):
     def check_issuer(self, name: str, issuer: Issuer) -> None:
         """Refuse a key of one-use tokens that is not the one of its period: a key for a single user
         would mark what it signs. A period is in the log once, and its key right behind it."""
-        period, what = str(issuer.period), f"the key of one-use tokens of deployment {name}"
+        period = str(issuer.period)
+        what = f"the key of one-use tokens of deployment {name}"
         first = self.number_of(signed_bytes("issuer", name, period), what)
         number = self.number_of(signed_bytes("issuer", name, period, issuer.modulus), what)
         if number != first + 1 or self.leaves.count(self.leaves[first]) > 1:

@@ -91,11 +91,11 @@ class TokenBook(Remembered[Token | None]):
 
     def load(self) -> None:
         """Read the latest tokens at once: asking for each would cost more than its report does."""
-        counted, latest = self._counted, TokenRow.created.desc()
+        latest = TokenRow.created.desc()
         query = select(*_COLUMNS).filter_by(revoked=None).order_by(latest).limit(MOST_CACHED // 2)
         with self._store.read() as session:
             tokens = [Token(*row) for row in session.execute(query)]
-        self._keep(((token.id, token) for token in tokens), counted)
+        self._keep(((token.id, token) for token in tokens), self._counted)
 
     def make(
         self,
@@ -109,15 +109,18 @@ class TokenBook(Remembered[Token | None]):
     ) -> list[TokenMade]:
         """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
         an invitation that pays for them instead."""
-        counted, expires, created = self._counted, _after(expires_in_s), now()
+        expires = _after(expires_in_s)
+        created = now()
         batch = secrets.token_hex(6) if code is None else code.split("_", 2)[1]
-        made, rows = [], []
+        made = []
+        rows = []
         for _ in range(count):
             key, secret, digest = _new_secret()
             shown = f"pmt_{key}_{secret}"
             made.append(TokenMade(id=key, token=shown, role=role, label=label, expires=expires))
             row = TokenRow(id=key, digest=digest, role=role, label=label, expires=expires)
-            row.created, row.batch = created, batch
+            row.created = created
+            row.batch = batch
             rows.append(row)
         with self._store.write() as session:
             if code is None:
@@ -127,7 +130,7 @@ class TokenBook(Remembered[Token | None]):
                 _take_place(session, code)
             session.add_all(rows)
         tokens = ((row.id, Token(row.id, row.digest, role, expires, created)) for row in rows)
-        self._keep(tokens, counted)
+        self._keep(tokens, self._counted)
         return made
 
     def count(self, role: Role | None = None) -> int:
@@ -178,7 +181,8 @@ def invite(session: Session, places: int = 1, label: str = "", days: float | Non
 def _take_place(session: Session, code: str) -> None:
     """Use a code once; refused where it is none, has run out, or all its places are taken."""
     key, secret = code.split("_", 2)[1:]
-    row, why = session.get(InvitationRow, key), ""
+    row = session.get(InvitationRow, key)
+    why = ""
     if not _matches(secret.encode(), row) or row is None or row.revoked is not None:
         why = "this is not an invitation of this server"
     elif row.expires is not None and row.expires <= now():

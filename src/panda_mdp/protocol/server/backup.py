@@ -32,7 +32,9 @@ from panda_mdp.protocol.server.store.log import check_log
 from panda_mdp.protocol.server.store.schema import LAYOUT, Base, ReportRow, now
 from panda_mdp.version import __version__
 
-DATABASE, SHEET, MANIFEST = "database", "keys.json", "manifest.json"
+DATABASE = "database"
+SHEET = "keys.json"
+MANIFEST = "manifest.json"
 BESIDE = ("", "-wal", "-shm", "-journal")
 """What SQLite keeps beside a database, by the end of its name."""
 ROOM = 2
@@ -111,7 +113,8 @@ def restore(folder: Path, database: str) -> Manifest:
     Raises `InvalidInputError` where something is there: a database, what one has left, or a server
     that still uses what was moved away.
     """
-    manifest, kept = read_manifest(folder), str(folder / DATABASE)
+    manifest = read_manifest(folder)
+    kept = str(folder / DATABASE)
     wanted = manifest.log, manifest.rows
     with closing(Store(database)) as store, store.claim(), Store.open(kept, read_only=True) as old:
         old.check_whole("integrity_check")
@@ -227,7 +230,8 @@ def _files(path: Path) -> str:
         raise FileFormatError(
             f"{path} is gone and its -wal, -shm or -journal is there; move it too"
         )
-    size, free = path.stat().st_size, shutil.disk_usage(path.parent).free
+    size = path.stat().st_size
+    free = shutil.disk_usage(path.parent).free
     if path.stat().st_mode & 0o077:
         raise FileFormatError(f"{path} may be read by others; `chmod 600` it")
     if free < ROOM * size:

@@ -121,7 +121,8 @@ class Live:
 
     def nameless(self, name: str, report: ReportRequest) -> tuple[str, Quota]:
         """Whom a report with a one-use token is counted for, who may make this one alone."""
-        proof, running = report.proof, self.quota.period()
+        proof = report.proof
+        running = self.quota.period()
         issuers, periods = self.issuers or {}, (running - 1, running)
         if proof is None or proof.period not in periods or proof.period not in issuers:
             msg = "proof: not a one-use token of this period or the one before"
@@ -190,7 +191,9 @@ def _live(session: Session, name: str) -> Live:
     row = find(session, name)
     request = row.request
     if request.kind == "anchors":
-        version, outputs, table = solved_round(session, row.id), request.outputs, None
+        version = solved_round(session, row.id)
+        outputs = request.outputs
+        table = None
         mine = select(UploadRow.token).filter_by(deployment=row.id, round=version)
         users = frozenset(session.scalars(mine))
     else:

@@ -59,9 +59,12 @@ def estimate_tables(files: Mapping[int, bytes], rows: Rows, *, whole: bool = Fal
     seen = {version: np.zeros(domain.size) for version in tables}
     for user, version, output, count in rows:
         seen[version][output] += count / each[user]
-    parts, grouped, raw = [], [], np.zeros(zones.shape[1])
+    parts = []
+    grouped = []
+    raw = np.zeros(zones.shape[1])
     for version, table in tables.items():
-        counts, channel = seen[version][table.problem.outputs], Channel.of(table, zones)
+        counts = seen[version][table.problem.outputs]
+        channel = Channel.of(table, zones)
         parts.append((counts.sum() / people if each else 1 / len(tables)) * channel.rows)
         grouped.append(channel.counts(counts[None, :]))
         raw += counts @ zones[channel.home] / people
@@ -91,8 +94,9 @@ def estimate_anchors(law: AnchorLaw, sets: Sets, rows: Rows) -> Estimate:
     shares, _ = fit_shares(likelihood.T, np.ones(len(likelihood)))
     _, zones = zone_matrix(None, law.domain)
     inside = shares @ zones
-    none, all_ = np.zeros_like(inside), np.ones_like(inside)
-    return _message(shares, zones, (none, inside, none, all_), none.astype(np.bool_), rows)
+    none = np.zeros_like(inside)
+    all_ = np.ones_like(inside)
+    return _message(shares, zones, (none, inside, none, all_), none.astype(bool), rows)
 
 
 def anchors_likelihood(law: AnchorLaw, sets: Sets, rows: Rows) -> FloatArray:
@@ -154,7 +158,8 @@ def gather(
     columns = (ReportRow.token, ReportRow.version, ReportRow.output)
     query = select(*columns, func.count()).filter_by(deployment=deployment.id).group_by(*columns)
     rows: Rows = [(*row,) for row in session.execute(query)]
-    versions, request = sorted({row[1] for row in rows}), deployment.request
+    versions = sorted({row[1] for row in rows})
+    request = deployment.request
     if request.kind == "anchors":
         sets = {}
         for number in versions:

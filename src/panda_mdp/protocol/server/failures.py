@@ -75,7 +75,8 @@ class Failure(Exception):
         >>> Failure("not_found", "there is no such path").body
         b'{"error":{"code":"not_found","message":"there is no such path","remedy":""}}'
         """
-        message, remedy = self.message[:LONGEST], self.remedy[:LONGEST]
+        message = self.message[:LONGEST]
+        remedy = self.remedy[:LONGEST]
         detail = ErrorDetail(code=self.code, message=message, remedy=remedy)
         return ErrorBody(error=detail).model_dump_json().encode()
 

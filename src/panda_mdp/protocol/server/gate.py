@@ -190,14 +190,16 @@ def _telemetry() -> Callable[[str, str, int, float], None]:
         return lambda *facts: None
     from opentelemetry import context, metrics, trace
 
-    tracer, meter = trace.get_tracer("panda_mdp"), metrics.get_meter("panda_mdp")
+    tracer = trace.get_tracer("panda_mdp")
+    meter = metrics.get_meter("panda_mdp")
     duration = meter.create_histogram("http.server.request.duration", "s")
 
     def note(method: str, route: str, status: int, seconds: float) -> None:
         facts: dict[str, str | int] = {"http.request.method": method, "http.route": route}
         facts["http.response.status_code"] = status
         end = time.time_ns()
-        began, root = end - round(1e9 * seconds), context.Context()
+        began = end - round(1e9 * seconds)
+        root = context.Context()
         tracer.start_span(f"{method} {route}", root, start_time=began, attributes=facts).end(end)
         duration.record(seconds, facts)
 
@@ -264,7 +266,9 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The queue of reports and what has become of it, read when somebody asks."""
-        writer, gauge, counter = self._writer, GaugeMetricFamily, CounterMetricFamily
+        writer = self._writer
+        gauge = GaugeMetricFamily
+        counter = CounterMetricFamily
         for kind, name, words, value in (
             (gauge, "reports_waiting", "Reports that wait for the disk.", writer.waiting),
             (gauge, "ready", "1 where the database reads and writes.", int(self._ready())),

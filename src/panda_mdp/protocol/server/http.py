@@ -70,7 +70,8 @@ def bounded(settings: Settings, proxy: str = "") -> type[HttpToolsProtocol]:
         def _stop_waiting(self) -> None:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer, self._head = None, 0
+            self._timer = None
+            self._head = 0
 
         def _refuse(self, status: bytes) -> None:
             self._stop_waiting()

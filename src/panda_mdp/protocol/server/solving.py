@@ -85,7 +85,8 @@ class Pool:
     def close(self) -> None:
         """End the processes; what they work on is lost, and later work begins others."""
         with self._lock:
-            ended, self._executor = self._executor, None
+            ended = self._executor
+            self._executor = None
         if ended is None:
             return
         workers = list((ended._processes or {}).values())
@@ -118,21 +119,23 @@ def ball_table(
 ) -> tuple[Mechanism, BallLaw, IntArray, list[list[bytes]]]:
     """A stored table, how centres are drawn, floors, and the tree over all rows in the order of
     records. Reading and auditing takes longer than cutting many balls."""
-    table, leaves = decode(file), []
+    table = decode(file)
+    leaves = []
     weights = table.weights
     for start in range(0, len(weights), BLOCK_ROWS):
         some = range(start, min(start + BLOCK_ROWS, len(weights)))
         leaves += row_leaves(some, weights[np.array(some)])
-    law, floors = terms.law(table.problem.domain, table.epsilon), FlooredRows.over(weights).floor
+    law = terms.law(table.problem.domain, table.epsilon)
+    floors = FlooredRows.over(weights).floor
     return table, law, floors, levels_of(leaves)
 
 
 def ball_facts(file: bytes, terms: BallTerms) -> Facts:
     """What a ball deployment promises, and what it is signed with. Runs in a worker process."""
     table, law, _, tree = ball_table(file, terms)
-    epsilon, unit = law.epsilon + law.second, law.domain.unit
+    epsilon = law.epsilon + law.second
     return {
-        "guarantee": {"epsilon": epsilon, "delta": 0.0, "unit": unit},
+        "guarantee": {"epsilon": epsilon, "delta": 0.0, "unit": law.domain.unit},
         "outputs": table.problem.outputs.tolist(),
         "rows": tree[-1][0].hex(),
         "box": [end.tolist() for end in law.box],
@@ -143,7 +146,8 @@ def cut_ball(file: bytes, terms: BallTerms, centre: tuple[int, int]) -> Facts:
     """The ball around a centre in blocks cut from the compact table, and what proves that it is cut
     from it. Runs in a worker process."""
     table, law, floors, tree = ball_table(file, terms)
-    records, proof = law.ball(centre), bytearray()
+    records = law.ball(centre)
+    proof = bytearray()
     order, blocks = pack_rows(law.domain, records, table.weights[records], floors)
 
     def sibling(level: int, at: int) -> bytes:

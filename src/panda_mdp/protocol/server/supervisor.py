@@ -123,7 +123,8 @@ class Supervisor:
 
 def conclude(store: Store, key: Round, solved: Future[Solution]) -> None:
     """Keep the table of a round, or say why there is none; nothing where it has ended already."""
-    error, reason = solved.exception(), ""
+    error = solved.exception()
+    reason = ""
     if isinstance(error, PandaError):
         # Written for people, about public inputs.
         reason = str(error)[:LONGEST]
@@ -137,8 +138,10 @@ def conclude(store: Store, key: Round, solved: Future[Solution]) -> None:
         if row is None:
             return
         if reason:
-            row.state, row.error = "failed", reason
+            row.state = "failed"
+            row.error = reason
             _log.warning("a round failed")
             return
-        row.state, row.solution = "solved", pack(asdict(solved.result()))
+        row.state = "solved"
+        row.solution = pack(asdict(solved.result()))
         store.count_change(session, "deployment_changes")

@@ -65,7 +65,8 @@ DESCRIBED = Depends(HTTPBearer(scheme_name="token", auto_error=False))
 
 async def check_caller(request: Request, *roles: Role) -> Token:
     """The caller's token, which must have one of some roles."""
-    state, names = request.scope["state"], " or ".join(roles)
+    state = request.scope["state"]
+    names = " or ".join(roles)
     token: Token | None = state.get("token")
     if token is None:
         raise state.get("refusal") or NO_TOKEN
@@ -137,7 +138,8 @@ async def read_body(request: Request, context: Context, limit: int) -> bytes:
     if size > limit:
         raise _too_large(limit, close=size > DRAINED)
     parts: list[bytes] = []
-    seconds, arrived = context.settings.body_seconds, 0
+    seconds = context.settings.body_seconds
+    arrived = 0
     try:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
@@ -186,7 +188,8 @@ class Routes(APIRouter):
             answers = gives
 
         def add(endpoint: T) -> T:
-            route, body = _plain(endpoint, said[0], method != "GET"), {}
+            route = _plain(endpoint, said[0], method != "GET")
+            body = {}
             for each in inspect.signature(route).parameters.values():
                 for mark in getattr(each.annotation, "__metadata__", ()):
                     content = _CONTENT.get(getattr(mark, "dependency", None))
@@ -210,7 +213,8 @@ def _plain(endpoint: Callable[..., Any], status: int, changes: bool) -> Callable
     """A plain function as the framework takes it. One that returns a message and False has done
     what was done before: 200."""
     signature = inspect.signature(endpoint, eval_str=True)
-    session, shown = signature.parameters.get("session"), []
+    session = signature.parameters.get("session")
+    shown = []
     for name, each in signature.parameters.items():
         kind = each.annotation
         if isinstance(kind, type) and issubclass(kind, Message):

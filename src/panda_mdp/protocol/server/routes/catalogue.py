@@ -132,7 +132,8 @@ def post_table(context: Shared, operator: Admin, name: Name, body: File) -> Tabl
     with context.store.write() as session:
         streets = session.scalar(drawn.order_by(DomainRow.created))
         info = store_table(session, context.key, name, candidate, streets)
-        target, digest = f"{name}/{info.version}", f"sha256 {info.sha256}"
+        target = f"{name}/{info.version}"
+        digest = f"sha256 {info.sha256}"
         record_action(session, operator.id, "publish table", target, digest)
     return info
 

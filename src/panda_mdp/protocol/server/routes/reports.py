@@ -87,7 +87,8 @@ async def post_report(
     if sender is None:
         user, quota = live.nameless(name, message)
     else:
-        user, quota = sender.id, live.quota_of(sender)
+        user = sender.id
+        quota = live.quota_of(sender)
     made = bytes.fromhex(message.id.replace("-", ""))
     report = Report(live.id, made, user, live.version, message.output)
     outcome = "conflict" if refusal else await context.writer.write(report, quota)
@@ -224,7 +225,8 @@ def _columns(form: Literal["parquet", "arrow"]) -> Callable[[Pages], Iterator[by
         except ImportError:
             msg = f"format: this server cannot write {form}, for want of pyarrow"
             raise Failure("invalid", msg, "ask for csv, or install panda-mdp[frames]") from None
-        number, moment = pa.int64(), pa.timestamp("ms", tz="UTC")
+        number = pa.int64()
+        moment = pa.timestamp("ms", tz="UTC")
         kinds = {"seq": number, "at": moment, "version": number, "output": number}
         schema = pa.schema({**kinds, "user": pa.string()})
         opened = pq.ParquetWriter if form == "parquet" else pa.ipc.new_stream

@@ -113,7 +113,8 @@ def post_round(
             f"round {previous.round} is not finished, and there is one at a time",
             "close it, or wait for its solve",
         )
-    after, opened = message.closes_after_s, now()
+    after = message.closes_after_s
+    opened = now()
     made = RoundRow(
         deployment=row.id,
         round=1 if previous is None else previous.round + 1,
@@ -226,8 +227,10 @@ def get_rows(
         )
     if row.state == "failed":
         raise Failure("round_closed", f"round {number} ended without a table", following)
-    solution, members = Solution.of(row), upload.anchors
-    outputs, own = solution.outputs.tolist(), solution.rows(np.array(members, dtype=np.int64))
+    solution = Solution.of(row)
+    members = upload.anchors
+    outputs = solution.outputs.tolist()
+    own = solution.rows(np.array(members, dtype=np.int64))
     weights = [[str(weight) for weight in each] for each in own.tolist()]
     signed = signed_bytes("rows", name, number, rows_digest(members, outputs, weights))
     return RoundRows(

@@ -62,7 +62,8 @@ def unpack(data: bytes) -> Arrays:
 def check_domain(request: DomainRequest) -> DomainRow:
     """The domain of a request, triangle inequality included, ready to be stored. Runs in a worker
     process."""
-    domain, streets = request.domain(), request.streets
+    domain = request.domain()
+    streets = request.streets
     return DomainRow(
         id=secrets.token_hex(8),
         name=request.name,
@@ -128,16 +129,19 @@ def examine(data: bytes) -> TableRow:
 
     Runs in a worker process. Raises `FileFormatError` where the file is none or breaks its claim.
     """
-    table, kind = decode(data), "plain"
+    table = decode(data)
+    kind = "plain"
     selection: Facts = {}
     if isinstance(table, PandaTable):
-        kind, facts = "panda", {"loss": table.loss}
+        kind = "panda"
+        facts = {"loss": table.loss}
         data = table.wire
         selection["selection"] = look(data).header["selection"]["kind"]
         selection["selection_epsilon"] = table.selection_epsilon
     elif isinstance(table, EverywhereMechanism):
         # Rounded it would be private between its vertices alone.
-        kind, facts = "everywhere", _losses(table, table.everywhere.epsilon)
+        kind = "everywhere"
+        facts = _losses(table, table.everywhere.epsilon)
     else:
         shapes = look(data).header["shapes"]
         table = table if "blocks" in shapes else compact(table)
@@ -145,7 +149,8 @@ def examine(data: bytes) -> TableRow:
             # Clients need no losses and no proof of a bound.
             data = encode(table, losses=False)
         facts = _losses(table, table.audit.epsilon)
-    problem, domain = table.problem, table.problem.domain
+    problem = table.problem
+    domain = table.problem.domain
     if problem.reports.kind != "records":
         raise FileFormatError(
             f"outputs are {problem.reports.kind}; reports of this service are records"
@@ -174,8 +179,7 @@ def examine(data: bytes) -> TableRow:
 
 def _losses(table: Mechanism, audited_epsilon: float) -> Facts:
     """Loss and bound: computed, or as stated in a file that left the losses out."""
-    details = table.details
-    loss = details.get("stated_loss", table.loss)
+    loss = table.details.get("stated_loss", table.loss)
     bound = table.lower_bound
     if loss is None:
         raise FileFormatError(
@@ -186,7 +190,7 @@ def _losses(table: Mechanism, audited_epsilon: float) -> Facts:
         "loss": loss,
         "lower_bound": bound,
         "gap": max(0.0, loss / bound - 1) if bound is not None and bound > 0 else None,
-        "loss_cost": details.get("compact", {}).get("loss_cost", 0.0),
+        "loss_cost": table.details.get("compact", {}).get("loss_cost", 0.0),
     }
 
 
@@ -195,7 +199,8 @@ def store_table(
 ) -> TableInfo:
     """Sign a table and keep it as the next version of its name."""
     query = select(func.max(TableRow.version)).where(TableRow.name == name)
-    row.name, row.version = name, (session.scalar(query) or 0) + 1
+    row.name = name
+    row.version = (session.scalar(query) or 0) + 1
     named = {"name": name, "version": row.version, "streets": streets}
     facts = dict(row.info) | named | {"key_id": key.id, "created": now()}
     row.info = info = TableInfo.by(key, **facts)

@@ -248,10 +248,9 @@ class Store:
         with self.write() as session:
             session.scalar(select(func.max(ReportRow.seq)))
             row = session.merge(SettingRow(key="checked", value=str(now_ms())))
-            written = row.value
             session.flush()
             session.refresh(row)
-            if row.value != written:
+            if row.value != row.value:
                 raise SQLAlchemyError("what was written cannot be read")
 
     @contextmanager
@@ -304,11 +303,10 @@ class Remembered(Generic[T]):
 
     def fetch(self, key: str) -> T:
         """What the store says."""
-        counted = self._counted
         with self._store.read() as session:
             entry = self._lookup(session, key)
         if entry is not None:
-            self._keep([(key, entry)], counted)
+            self._keep([(key, entry)], self._counted)
         return entry
 
     def refresh(self) -> None:

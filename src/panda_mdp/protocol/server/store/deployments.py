@@ -96,8 +96,10 @@ def set_terms(row: DeploymentRow, table: TableRef, facts: Facts, limits: Facts) 
     stay with their table."""
     request = row.request.model_copy(update=limits)
     if (table, request) != (row.tables[-1], row.request):
-        row.version, row.tables = row.version + 1, [*row.tables, table]
-        row.request, row.facts = request, facts
+        row.version = row.version + 1
+        row.tables = [*row.tables, table]
+        row.request = request
+        row.facts = facts
 
 
 def current_table(session: Session, row: DeploymentRow) -> TableRow:
@@ -148,7 +150,8 @@ def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
 
 def _fields(session: Session, row: DeploymentRow) -> Facts:
     """What a deployment says: what was asked for, what was computed, and what is in force."""
-    request, names = row.request, _MODELS[row.request.kind].model_fields.keys()
+    request = row.request
+    names = _MODELS[row.request.kind].model_fields.keys()
     said = {name: getattr(request, name) for name in names & type(request).model_fields.keys()}
     said |= {name: row.facts[name] for name in names & row.facts.keys()}
     said |= {"version": row.version, "open": row.open, "created": row.created}
@@ -170,7 +173,8 @@ def _fields(session: Session, row: DeploymentRow) -> Facts:
 
 def sign_deployment(session: Session, key: SigningKey, row: DeploymentRow) -> None:
     """Sign what a deployment says now, unless it is signed already."""
-    stated, before = _statement(session, row), row.statement
+    stated = _statement(session, row)
+    before = row.statement
     if before and Statement.model_validate_json(before).content == stated.content:
         # Another key signs the same words.
         text = before
@@ -179,7 +183,8 @@ def sign_deployment(session: Session, key: SigningKey, row: DeploymentRow) -> No
     signed = statement_bytes(row.name, text)
     if text != before or not key.signed(signed, row.signature):
         append(session, key, signed)
-        row.statement, row.signature = text, key.sign(signed)
+        row.statement = text
+        row.signature = key.sign(signed)
 
 
 def sign_all(session: Session, key: SigningKey) -> None:

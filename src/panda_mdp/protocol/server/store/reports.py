@@ -207,7 +207,8 @@ def remove(session: Session, key: SigningKey, request: RemovalRequest, by: str) 
         tokens = select(TokenRow.id).where(mine)
         found(session.scalar(tokens.limit(1)), "such reporter's token", "GET /v1/tokens lists them")
         chosen = ReportRow.token.in_(tokens)
-        target, what = request.token or f"batch {request.batch}", "reports"
+        target = request.token or f"batch {request.batch}"
+        what = "reports"
         if action != "include":
             revoked = revoke(session, TokenRow, mine)
             revoke(session, InvitationRow, InvitationRow.id == request.batch)
