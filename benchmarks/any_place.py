@@ -19,7 +19,7 @@ import resource
 import time
 
 import panda_mdp as pm
-from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
+from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.program import TilingTuning
 
 programs: list[str] = []

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.program import constraint_graph
 
 DATA = Path(os.environ.get("PANDA_MDP_DATA", Path(__file__).resolve().parents[2] / "shared/data"))
 

@@ -12,11 +12,11 @@ from scipy import sparse
 import panda_mdp as pm
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import cost_scale, multipliers, privacy_rows, sum_rows
-from panda_mdp.methods.optimal.dual import dual_bound
-from panda_mdp.methods.optimal.graph import Graph, constraint_graph
+from panda_mdp.methods.optimal.program import Graph, constraint_graph, edge_multipliers
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.privacy.repair import repair
+from panda_mdp.table.bound import dual_bound
 from panda_mdp.table.mechanism import release
 
 Row = dict[str, Any]
@@ -79,7 +79,7 @@ class GraphLp:
 
     def bound(self, prices: np.ndarray) -> float:
         """What the prices of the private rows prove, with every rounding accounted for."""
-        return dual_bound(self.problem, self.graph, self.multipliers(prices))
+        return dual_bound(self.problem, edge_multipliers(self.graph, self.multipliers(prices)))
 
 
 def certified(

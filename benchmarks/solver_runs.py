@@ -17,8 +17,8 @@ from solver_judge import Clock, GraphLp, Row, certified, closed, described
 import panda_mdp as pm
 from panda_mdp.base.processes import forget_peak, peak_mb
 from panda_mdp.compute.closure import Closure
-from panda_mdp.methods.optimal.graph import MAX_EXPONENT
 from panda_mdp.methods.optimal.lp import solve_lp
+from panda_mdp.methods.optimal.program import MAX_EXPONENT
 from panda_mdp.privacy.repair import repair
 
 TOLERANCES = (1e-3, 1e-4, 1e-6)

@@ -12,7 +12,7 @@ import numpy as np
 import panda_mdp as pm
 from panda_mdp.base.threads import threads_lost
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.optimal.backends import CpuEngine
+from panda_mdp.methods.optimal.optimal import CpuEngine
 
 rng = np.random.default_rng(0)
 domain = pm.Domain.from_points(41.8 + 0.2 * rng.random(600), 12.4 + 0.2 * rng.random(600))

@@ -14,7 +14,7 @@ from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import AGREED, AROUND, Closure
 from panda_mdp.compute.jax.device import precise
 from panda_mdp.errors import SlowerWarning
-from panda_mdp.methods.optimal.graph import Graph, broken_pairs
+from panda_mdp.methods.optimal.program import Graph, broken_pairs
 from panda_mdp.privacy.quantise import SLACK, TOTAL, check_weights, quantise_floored
 from panda_mdp.privacy.repair import estimate, repair
 

@@ -23,9 +23,8 @@ from panda_mdp.methods.certify import (
 )
 from panda_mdp.methods.constopt import RestrictedLp
 from panda_mdp.methods.everywhere import Everywhere
-from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.lp import HighsLp, SmallLp
-from panda_mdp.methods.optimal.optimal import FirstOrder
+from panda_mdp.methods.optimal.optimal import CpuEngine, FirstOrder, JaxEngine
 from panda_mdp.methods.optimal.program import TilingTuning
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import objective

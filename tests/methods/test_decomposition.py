@@ -14,9 +14,9 @@ from panda_mdp.methods.benders import (
     compact_clusters,
     thin_graph,
 )
-from panda_mdp.methods.optimal.dual import dual_bound
-from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.lp import solve_lp
+from panda_mdp.methods.optimal.program import Graph, edge_multipliers
+from panda_mdp.table.bound import dual_bound
 
 
 def town(size: int = 40):
@@ -121,7 +121,7 @@ def test_the_master_bounds_the_optimum_from_below_by_its_prices(split):
         fresh.add([cluster.reply(table.ravel())[1] for cluster in fresh.clusters])
         answer = fresh.master.solve()
         assert answer.optimal
-        bound = dual_bound(problem, split.graph, fresh.multipliers(answer.prices))
+        bound = dual_bound(problem, edge_multipliers(split.graph, fresh.multipliers(answer.prices)))
         assert bound == pytest.approx(answer.objective * split.scale, rel=1e-6)
         assert bound <= optimum.loss
         bounds.append(bound)

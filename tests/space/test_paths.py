@@ -29,9 +29,8 @@ from panda_mdp.base.arrays import adjacency
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.city.city import travel
 from panda_mdp.errors import CityError, DomainError
-from panda_mdp.methods.optimal.backends import CpuEngine
-from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.program import TilingTuning
+from panda_mdp.methods.optimal.optimal import CpuEngine
+from panda_mdp.methods.optimal.program import TilingTuning, constraint_graph
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.space.paths import PathMetric

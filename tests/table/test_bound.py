@@ -14,8 +14,8 @@ from second_checker import checker
 
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError, ProblemError
-from panda_mdp.methods.optimal.dual import centre_bound, centre_proof, free_bound, free_proof
 from panda_mdp.methods.optimal.optimal import FirstOrder
+from panda_mdp.methods.optimal.program import centre_bound, centre_proof, free_bound, free_proof
 from panda_mdp.table.bound import Multipliers, Proved, Stated, dual_bound, growth
 
 NONE = Multipliers.of(np.empty((0, 2), dtype=np.int64), np.empty((0, 1)))
@@ -188,7 +188,7 @@ def test_proofs_of_large_compact_and_second_tables_go_with_them(tmp_path):
 def test_tiles_prove_the_bound_of_the_whole_table():
     """Multipliers of a tile belong to its outputs; what tiles do not see keeps its plain cost."""
     from panda_mdp.methods.certify import Budget, certify
-    from panda_mdp.methods.optimal.backends import CpuEngine
+    from panda_mdp.methods.optimal.optimal import CpuEngine
     from panda_mdp.methods.optimal.program import TilingTuning
 
     city = pm.synthetic_city(nodes=200, seed=2)

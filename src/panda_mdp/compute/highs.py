@@ -5,7 +5,7 @@ rows are scaled to s (z_i - g z_j) <= 0 with g = exp(epsilon d) and s = 1 / sqrt
 both coefficients within e^15 of 1 where epsilon d goes up to 30.
 
 The solver's own objective and tolerances are never trusted: `multipliers` reads its prices as
-numbers >= 0 from which `panda_mdp.methods.optimal.dual` computes a bound of its own.
+numbers >= 0 from which `panda_mdp.methods.optimal.program` computes a bound of its own.
 """
 
 from __future__ import annotations

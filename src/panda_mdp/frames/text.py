@@ -29,7 +29,7 @@ import numpy as np
 
 from panda_mdp.base.text import per
 from panda_mdp.errors import InvalidInputError, MethodError, NotForReleaseError, sealed
-from panda_mdp.methods.optimal.dual import middle
+from panda_mdp.methods.optimal.program import middle
 from panda_mdp.table.mechanism import Mechanism
 
 Texts = TypeVar("Texts")

@@ -13,7 +13,7 @@ multipliers l >= 0 of the constraints that touch internal records,
 with h and a the reduced costs that l leaves (h with the internal costs): an optimality cut. Without
 the costs the right side is at most 0 wherever the internal LP is feasible: a feasibility cut. Cuts
 are kept as prices of the whole LP's rows, so that the master's prices of them add up to multipliers
-of the whole LP, from which `methods/optimal/dual.py` computes a rigorous bound, and so that they
+of the whole LP, from which `table/bound.py` computes a rigorous bound, and so that they
 can be derived anew when the graph grows and internal records become boundary records.
 """
 
@@ -32,12 +32,18 @@ from panda_mdp.compute.highs import Lp, cost_scale, multipliers
 from panda_mdp.compute.status import Stopped
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
-from panda_mdp.methods.optimal.dual import dual_bound, free_bound
-from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph
 from panda_mdp.methods.optimal.lp import table_rows
+from panda_mdp.methods.optimal.program import (
+    Graph,
+    broken_pairs,
+    constraint_graph,
+    edge_multipliers,
+    free_bound,
+)
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import order_in_space
+from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
 
 NEIGHBOURS = 8
@@ -298,10 +304,10 @@ class Decomposed(TableSolver):
         self._step_towards(np.maximum(target_point, 0.0), standing)
         self.settled = self.point_value - lowest <= self._accuracy * lowest + NEGLIGIBLE
 
-    def bound(self) -> float:
+    def bound(self) -> float | Proved:
         if self.ended is not None:
             return -np.inf
-        return dual_bound(self.problem, self.split.graph, self._weights)
+        return Proved(self.problem, edge_multipliers(self.split.graph, self._weights))
 
     def candidate(self) -> FloatArray:
         return self.centre.reshape(self.problem.loss.shape)

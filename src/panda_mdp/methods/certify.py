@@ -28,8 +28,7 @@ from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure, closure_of
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError, SolverError, TimeLimitError
-from panda_mdp.methods.optimal.dual import proved
-from panda_mdp.methods.optimal.starts import one_floor
+from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.repair import TIGHTENING, repair
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Bound, Proved, Stated
@@ -192,8 +191,13 @@ class Solver(ABC):
         yield from ()
 
     def last_resort(self, standing: Standing) -> Mechanism:
-        """A table that takes no time, where time is over and there is none: one row for all."""
-        return self.made(one_floor(self.problem))
+        """A table that takes no time, where time is over and there is none: one row for all, of
+        which nothing has to be stored."""
+        problem = self.problem
+        floor = np.zeros(problem.outputs_count, np.int64)
+        floor[problem.best_single_output] = TOTAL
+        none = np.zeros(problem.size + 1, np.int64)
+        return self.made(FlooredRows(floor, none, none[:0].astype(np.int32), none[:0]))
 
     def made(self, rows: FlooredRows) -> Mechanism:
         """A mechanism of whole numbers over a floor, as an array where that is not too large."""
@@ -243,6 +247,24 @@ class TableSolver(Solver):
                 details=repaired.facts,
                 backend=self.audit,
             )
+
+
+WORTH = 0.01
+"""Of the gap: what a bound may give away for a proof."""
+
+
+def proved(bound: Stated, loss: float, gap: float, proof: Proved | None) -> Bound:
+    """The bound of a table of this loss: its proof, shortened where that gives next to nothing
+    away.
+
+    What is proved may fall short of `bound` by a hundredth of the gap that was asked for, and must
+    not make a gap that is reached one that is not; otherwise `bound` stays, without a proof.
+    """
+    least = bound.value - WORTH * gap * abs(bound.value)
+    if loss - bound.value <= gap * bound.value:
+        least = max(least, loss / (1 + gap))
+    found = () if proof is None else (proof.shortened(), proof)
+    return next((p for p in found if p.value >= least), bound)
 
 
 @dataclass

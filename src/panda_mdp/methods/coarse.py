@@ -23,7 +23,7 @@ from panda_mdp.base.threads import current_clock
 from panda_mdp.compute.rate import LOG_ERROR
 from panda_mdp.errors import DomainError
 from panda_mdp.methods.optimal.optimal import optimal
-from panda_mdp.methods.optimal.starts import one_row
+from panda_mdp.methods.optimal.program import one_row
 from panda_mdp.prior import square_cells
 from panda_mdp.problem import Outputs, Problem, check_number, quiet_scale
 from panda_mdp.space.domain import Domain

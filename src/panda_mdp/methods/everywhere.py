@@ -39,10 +39,8 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, Tuning, certify
-from panda_mdp.methods.optimal.backends import Machine
-from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.optimal import solver_for
-from panda_mdp.methods.optimal.starts import one_row, warm_start
+from panda_mdp.methods.optimal.optimal import Machine, solver_for
+from panda_mdp.methods.optimal.program import constraint_graph, one_row, warm_start
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Outputs, Problem, quiet_scale
 from panda_mdp.space.domain import Domain

@@ -36,7 +36,7 @@ from panda_mdp.base.text import Facts
 from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
-from panda_mdp.methods.optimal.graph import constraint_graph
+from panda_mdp.methods.optimal.program import constraint_graph
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem

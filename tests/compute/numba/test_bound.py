@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
-from panda_mdp.methods.optimal.graph import all_pairs
 from panda_mdp.methods.optimal.lp import solve_lp
+from panda_mdp.methods.optimal.program import all_pairs
 
 SIZE, OUTPUTS = 6, 3
 

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array, vstack
 
 from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
-from panda_mdp.methods.optimal.graph import all_pairs
 from panda_mdp.methods.optimal.halpern import ROW_PULL, growths
+from panda_mdp.methods.optimal.program import all_pairs
 
 
 def small(kind: str = "euclidean", size: int = 7):

@@ -17,10 +17,8 @@ from helpers import displacement_problem, random_domain
 from panda_mdp import Mechanism, Problem, optimal
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.certify import Budget, certify
-from panda_mdp.methods.optimal.backends import JaxEngine
-from panda_mdp.methods.optimal.graph import constraint_graph
-from panda_mdp.methods.optimal.optimal import solver_for
-from panda_mdp.methods.optimal.starts import warm_start
+from panda_mdp.methods.optimal.optimal import JaxEngine, solver_for
+from panda_mdp.methods.optimal.program import constraint_graph, warm_start
 from panda_mdp.privacy.quantise import quantise
 
 SIZE, OUTPUTS, GAP = 60, 12, 0.05

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from panda_mdp import Domain, Problem
-from panda_mdp.methods.optimal.dual import (
-    boxed_bound,
-    centre_bound,
-    dual_bound,
-    free_bound,
-    total_from_below,
-)
-from panda_mdp.methods.optimal.graph import Graph, all_pairs
 from panda_mdp.methods.optimal.halpern import growths
 from panda_mdp.methods.optimal.lp import solve_lp
+from panda_mdp.methods.optimal.program import (
+    Graph,
+    all_pairs,
+    boxed_bound,
+    centre_bound,
+    edge_multipliers,
+    free_bound,
+)
+from panda_mdp.table.bound import dual_bound, total_from_below
 
 
 def exact_bound(problem, graph, multipliers) -> mp.mpf:
@@ -50,7 +51,7 @@ def test_is_below_the_exact_bound_and_near_it(kind, size):
     graph = all_pairs(problem.domain, problem.epsilon)
     multipliers = size * rng.random((2, graph.count, 3)) ** 4
     exact = exact_bound(problem, graph, multipliers)
-    found = dual_bound(problem, graph, multipliers)
+    found = dual_bound(problem, edge_multipliers(graph, multipliers))
     assert found <= exact
     top = float(growths(problem, graph.length)[1].max()) * size * 20 + float(problem.loss.max())
     assert found >= exact - 1e-12 * top
@@ -69,7 +70,7 @@ def test_holds_for_any_multipliers(solved, data):
     graph = all_pairs(problem.domain, problem.epsilon)
     numbers = st.floats(0, 1e12, allow_subnormal=True)
     multipliers = data.draw(hnp.arrays(np.float64, (2, graph.count, 2), elements=numbers))
-    assert dual_bound(problem, graph, multipliers) <= optimum
+    assert dual_bound(problem, edge_multipliers(graph, multipliers)) <= optimum
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,7 +86,7 @@ def test_growth_is_above_the_true_exponential(kind):
 def test_without_edges_each_record_takes_its_cheapest_output():
     problem = displacement_problem(random_domain("matrix", 5), [1, 2], 1.0)
     none = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
-    found = dual_bound(problem, none, np.empty((2, 0, 2)))
+    found = dual_bound(problem, edge_multipliers(none, np.empty((2, 0, 2))))
     cheapest = float(problem.prior @ problem.loss.min(axis=1))
     assert cheapest * (1 - 1e-13) <= found <= cheapest
 

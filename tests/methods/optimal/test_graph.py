@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from panda_mdp import Domain
 from panda_mdp.compute.closure import Closure
-from panda_mdp.methods.optimal.graph import (
+from panda_mdp.methods.optimal.program import (
     ALL_PAIRS_RECORDS,
     LEAST_GAIN,
     MAX_EXPONENT,

@@ -11,7 +11,6 @@ import pytest
 from helpers import DIGITS, KINDS, displacement_problem, exact_distance, random_domain
 
 from panda_mdp.base.arrays import incidence
-from panda_mdp.methods.optimal.graph import all_pairs
 from panda_mdp.methods.optimal.halpern import (
     ARTIFICIAL,
     CHECK,
@@ -22,6 +21,7 @@ from panda_mdp.methods.optimal.halpern import (
     growths,
     root_scale,
 )
+from panda_mdp.methods.optimal.program import all_pairs
 from panda_mdp.table.bound import total_from_below
 
 

@@ -12,8 +12,8 @@ from panda_mdp import Domain, Mechanism, Problem, load, optimal
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning, MethodError
 from panda_mdp.methods.certify import Progress
-from panda_mdp.methods.optimal.backends import CpuEngine
 from panda_mdp.methods.optimal.lp import solve_lp
+from panda_mdp.methods.optimal.optimal import CpuEngine
 from panda_mdp.table.bound import Proved
 
 EXACT = {5: 1.228677, 7: 1.394617}

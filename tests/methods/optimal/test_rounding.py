@@ -11,9 +11,9 @@ from panda_mdp import Domain, Problem
 from panda_mdp.base.arrays import incidence
 from panda_mdp.compute.numba.pdhg import least_reduced_costs
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
-from panda_mdp.methods.optimal.dual import boxed_bound, dual_bound, free_bound
-from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import growths
+from panda_mdp.methods.optimal.program import Graph, boxed_bound, edge_multipliers, free_bound
+from panda_mdp.table.bound import dual_bound
 
 SIDE = 8
 LARGE, TINY = 1.0625, (0.5 + 2.0**-10) * 2.0**-52
@@ -54,7 +54,7 @@ def test_numpy_bound_subtracts_its_rounding():
     problem, graph = two_sides()
     multipliers = np.stack([lent(graph.ends), np.zeros(graph.count)])[:, :, None]
     true = exact(problem, graph.ends, growths(problem, graph.length)[1])
-    found = dual_bound(problem, graph, multipliers)
+    found = dual_bound(problem, edge_multipliers(graph, multipliers))
     assert true - Fraction(1e-12) <= Fraction(found) <= true
     boxed = boxed_bound(problem, graph, multipliers, np.ones((2 * SIDE, 1)))
     assert true - Fraction(1e-12) <= Fraction(boxed) <= true

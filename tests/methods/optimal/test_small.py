@@ -19,8 +19,9 @@ from panda_mdp import Domain, Problem, optimal
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import GapWarning
 from panda_mdp.methods.certify import Budget, certify
-from panda_mdp.methods.optimal.dual import centre_bound
-from panda_mdp.methods.optimal.lp import PASSES, SmallLp, entry_bounds, is_small
+from panda_mdp.methods.optimal.lp import PASSES, SmallLp, entry_bounds
+from panda_mdp.methods.optimal.optimal import is_small
+from panda_mdp.methods.optimal.program import centre_bound
 
 TWO = Domain.from_vectors([[0.0], [1.0]])
 

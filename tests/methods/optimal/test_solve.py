@@ -11,10 +11,8 @@ import pytest
 from helpers import displacement_problem, random_domain
 
 from panda_mdp.methods.certify import Budget, certify
-from panda_mdp.methods.optimal.backends import CpuEngine
-from panda_mdp.methods.optimal.graph import Graph, constraint_graph
-from panda_mdp.methods.optimal.optimal import FirstOrder
-from panda_mdp.methods.optimal.starts import one_row, warm_start
+from panda_mdp.methods.optimal.optimal import CpuEngine, FirstOrder
+from panda_mdp.methods.optimal.program import Graph, constraint_graph, one_row, warm_start
 
 
 def town(size: int = 60):

@@ -22,7 +22,6 @@ from panda_mdp.compute.jax.device import make_mesh, precise, require_memory
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import MethodError
 from panda_mdp.loss import DistanceLoss
-from panda_mdp.methods.optimal.backends import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.cpu_solver import (
     BLOCK_ENTRIES,
     LEAST_BLOCK,
@@ -31,19 +30,22 @@ from panda_mdp.methods.optimal.cpu_solver import (
     block_size,
     squared_distance,
 )
-from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.methods.optimal.halpern import CHECK
 from panda_mdp.methods.optimal.jax_solver import JaxSolver, bytes_needed
+from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.program import (
     TILING,
     WIDTH,
+    Graph,
     Program,
     Tiling,
     TilingTuning,
+    all_pairs,
+    constraint_graph,
     least_outside,
     tiling_for,
+    warm_start,
 )
-from panda_mdp.methods.optimal.starts import warm_start
 from panda_mdp.privacy.audit import audit, audit_weights
 
 MACHINES = ["cpu", "jax"]

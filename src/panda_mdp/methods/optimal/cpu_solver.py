@@ -19,7 +19,6 @@ from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
 from panda_mdp.methods.optimal.finish import Candidate, HostFinish
-from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import (
     ROW_PULL,
     WARM_WEIGHT,
@@ -29,7 +28,7 @@ from panda_mdp.methods.optimal.halpern import (
     growths,
     root_scale,
 )
-from panda_mdp.methods.optimal.program import WIDER, Program, Tiling
+from panda_mdp.methods.optimal.program import WIDER, Graph, Program, Tiling
 from panda_mdp.table.bound import Multipliers, total_from_below
 
 LEAST_BLOCK = 32

@@ -26,9 +26,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray
-from panda_mdp.methods.optimal.dual import both_ways
-from panda_mdp.methods.optimal.graph import Graph
-from panda_mdp.methods.optimal.program import TILING, Program, Tiling, TilingTuning
+from panda_mdp.methods.optimal.program import (
+    TILING,
+    Graph,
+    Program,
+    Tiling,
+    TilingTuning,
+    both_ways,
+)
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import UNIT_ROUNDOFF, Multipliers, Proved, growth, total_from_below
 

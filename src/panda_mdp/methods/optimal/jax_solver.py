@@ -28,7 +28,6 @@ from panda_mdp.compute.jax.device import (
 )
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.finish import Candidate, SparseFinish
-from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.methods.optimal.halpern import (
     ROW_PULL,
     SCALE_ANEW,
@@ -37,7 +36,15 @@ from panda_mdp.methods.optimal.halpern import (
     Lent,
     growths,
 )
-from panda_mdp.methods.optimal.program import TILING, WIDER, WIDTH, Program, Tiling, TilingTuning
+from panda_mdp.methods.optimal.program import (
+    TILING,
+    WIDER,
+    WIDTH,
+    Graph,
+    Program,
+    Tiling,
+    TilingTuning,
+)
 from panda_mdp.privacy.quantise import SLACK, TOTAL
 from panda_mdp.problem import Problem
 

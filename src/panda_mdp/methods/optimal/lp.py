@@ -9,7 +9,7 @@ min_y c_xy) over the cheapest output counts. A table of excess U is at hand, so 
 In w = z / b the costs e b / U lie in [0, 1], and "z_i <= g z_j" reads w_i <= r w_j with r >= 1;
 where r is beyond `LARGEST_RATIO` it binds nothing that costs more than U / r and is left out. Each
 pass lowers U to the excess of the private table that it ends with, until bound and table meet.
-The bound is the multipliers' own (dual.py) over tables within the box b, which optimal ones are.
+The bound is the multipliers' own (program.py) over tables within the box b, which optimal ones are.
 """
 
 from __future__ import annotations
@@ -38,23 +38,22 @@ from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
-from panda_mdp.methods.optimal.dual import (
+from panda_mdp.methods.optimal.program import (
+    Graph,
+    all_pairs,
     boxed_bound,
     centre_bound,
     centre_proof,
+    constraint_graph,
     edge_multipliers,
     free_bound,
     free_proof,
 )
-from panda_mdp.methods.optimal.graph import Graph, all_pairs, constraint_graph
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism, floor_row, normalise
 
-MOST_ROWS = 16_000
-"""Inequalities of an LP that is taken as small: half a second on one core."""
-MOST_RECORDS = 64
 SIMPLEX_ROWS = 2_000
 """Up to here the simplex method is the faster one."""
 PASSES = 8
@@ -64,12 +63,6 @@ LARGEST_EXPONENT = 200.0
 """Pairs with epsilon d beyond it are left out, not shortened."""
 INFLATED = 1 + 1e-9
 """By which U is overstated: above what rounding does to a loss."""
-
-
-def is_small(problem: Problem) -> bool:
-    """Whether the LP over all pairs is small enough to be solved as it is."""
-    size = problem.size
-    return size <= MOST_RECORDS and size * (size - 1) * problem.outputs_count <= MOST_ROWS
 
 
 def entry_bounds(

@@ -1,44 +1,66 @@
 """The best epsilon-mDP table of the whole domain, with proof of how good and how private it is.
 
-`solver_for` chooses the solver: the first-order ones, on whatever machine, as the loop of
-`methods/certify.py` asks them, or an exact LP where the problem is small.
+`solver_for` chooses the solver: the first-order ones, on the CPU's cores (numba) or on accelerators
+(JAX), as the loop of `methods/certify.py` asks them, or an exact LP where the problem is small.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.backend import MEMORY_FULL
+from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.threads import threads_lost
+from panda_mdp.compute.backend import MEMORY_FULL, Backend, accelerator, has_numba
+from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import GapWarning, MethodError
-from panda_mdp.loss import MOST_STORED
+from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError
+from panda_mdp.loss import MOST_STORED, blocks
 from panda_mdp.methods.adjust import remap, rows_of
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
-from panda_mdp.methods.optimal.backends import Engine, Machine, choose
-from panda_mdp.methods.optimal.dual import (
+from panda_mdp.methods.optimal.halpern import GraphSolver
+from panda_mdp.methods.optimal.lp import SmallLp
+from panda_mdp.methods.optimal.program import (
+    TILING,
+    Graph,
+    Tiling,
+    TilingTuning,
+    broken_pairs,
     centre_bound,
     centre_proof,
+    constraint_graph,
     free_bound,
     free_proof,
     middle,
+    missing,
+    tiling_for,
+    warm_start,
 )
-from panda_mdp.methods.optimal.graph import Graph, broken_pairs, constraint_graph, missing
-from panda_mdp.methods.optimal.lp import SmallLp, is_small
-from panda_mdp.methods.optimal.stars import has_peaks, open_with_stars
-from panda_mdp.methods.optimal.starts import cheapest_rows
+from panda_mdp.methods.optimal.stars import MOST_DENSE, open_with_stars
+from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.privacy.repair import estimated_loss
 from panda_mdp.problem import Problem
+from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.bound import Multipliers, Proved
 from panda_mdp.table.mechanism import FLOOR_SHARE, FLOOR_WORTH, Mechanism, floor_under
 
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
+MOST_ROWS = 16_000
+"""Inequalities of an LP that is taken as small: half a second on one core."""
+MOST_RECORDS = 64
+OPEN_MARGIN = 1e-6
+"""Of epsilon: what distances and logarithms may be off by, and far more."""
 FLOORS = ((1e-4, FLOOR_SHARE), (1e-3, FLOOR_WORTH))
 """Of the gap: what the floor may take of a row and what it may cost of the loss, if that is more
 than it takes anyway. The higher it is the fewer records can be at odds."""
@@ -46,6 +68,149 @@ UNUSED_SHARE = 1e-9
 """Outputs to which all records together give less than this much of a row are left out."""
 MOST_KNOWN = 3
 """Pairs of an earlier proof that the graph takes in, as multiples of its own."""
+
+
+class Engine(ABC):
+    """Makes the solver and the closure of one machine."""
+
+    name: str
+    audit: Backend | None = None
+    """What computes the audits of this machine's tables; the default one where None."""
+    extends_always: bool = False
+    """Whether looking for pairs costs little beside iterating: then the graph is extended at every
+    check, and not only where the bound has slowed down."""
+
+    def __init__(self, tiling: TilingTuning = TILING) -> None:
+        self.tiling = tiling
+
+    def closure(self, problem: Problem) -> Closure:
+        """What closes tables of the problem over all pairs."""
+        return closure_of(problem.domain)
+
+    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> GraphSolver:
+        """What iterates on the problem, from a table or a start of its own."""
+        host = self.name == "cpu"
+        if host or problem.domain.metric.generating_pairs is None:
+            tiling = tiling_for(problem, graph, self.tiling, host=host)
+        else:
+            # Tables under path metrics are closed on the host, as a whole.
+            tiling = Tiling.whole(problem)
+        if start is None and tiling.one:
+            start = warm_start(problem, graph)
+        return self._iterates(problem, graph, start, tiling=tiling, tuning=self.tiling)
+
+    @property
+    @abstractmethod
+    def _iterates(self) -> Callable[..., GraphSolver]:
+        """What iterates on tiles of a problem on this machine."""
+
+    def note(self) -> str:
+        """What will take its time before the first iteration; empty where nothing does."""
+        return ""
+
+    @property
+    def agree(self) -> Callable[[bool], bool] | None:
+        """Makes a decision by the clock the same for all processes that solve together; None where
+        this one solves alone."""
+        return None
+
+
+class CpuEngine(Engine):
+    """All cores of this machine, compiled by numba."""
+
+    name = "cpu"
+    extends_always = True
+
+    def __init__(self, tiling: TilingTuning = TILING) -> None:
+        super().__init__(tiling)
+        if not has_numba():
+            raise MissingDependencyError(
+                "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
+            )
+        if threads_lost():
+            raise MethodError(
+                "this process was forked from one whose compiled threads were running, and cannot "
+                "use them; start it with multiprocessing's 'spawn' or 'forkserver'"
+            )
+
+    def note(self) -> str:
+        from panda_mdp.compute.numba import on_disk
+        from panda_mdp.compute.numba.pdhg import run
+
+        return "" if on_disk(run) else "compiling once, about 10 s"
+
+    @property
+    def _iterates(self) -> Callable[..., GraphSolver]:
+        from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+
+        return CpuSolver
+
+
+class JaxEngine(Engine):
+    """The devices that JAX sees, or those given; outputs of dense tables are split over them."""
+
+    name = "jax"
+    audit = "jax"
+
+    def __init__(self, devices: Sequence[Any] | None = None, tiling: TilingTuning = TILING) -> None:
+        super().__init__(tiling)
+        try:
+            from panda_mdp.compute.jax.device import waking_mesh
+        except ImportError as error:
+            raise MissingDependencyError(
+                "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
+            ) from error
+        self._mesh = waking_mesh(devices)
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices in a row; they wake up while the host builds the graph."""
+        return self._mesh()
+
+    def closure(self, problem: Problem) -> Closure:
+        from panda_mdp.compute.jax.closure import closure_for
+
+        if problem.domain.metric.generating_pairs is not None:
+            # Along edges the host closes in less time than tables take to travel.
+            return super().closure(problem)
+        return closure_for(problem.domain, self.mesh, problem.outputs_count)
+
+    @property
+    def _iterates(self) -> Callable[..., GraphSolver]:
+        from panda_mdp.methods.optimal.jax_solver import JaxSolver
+
+        return partial(JaxSolver, mesh=self.mesh)
+
+    def note(self) -> str:
+        from panda_mdp.compute.jax.device import compiled_before
+
+        return "" if compiled_before() else "compiling once, about 20 s"
+
+    @property
+    def agree(self) -> Callable[[bool], bool] | None:
+        import jax
+
+        from panda_mdp.compute.jax.device import any_process
+
+        return any_process if jax.process_count() > 1 else None
+
+
+Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine
+"""What solves: the name of an engine, or one, such as `JaxEngine(devices)`."""
+
+
+def choose(machine: Machine) -> Engine:
+    """The engine of a name; "auto" takes an accelerator where JAX sees one, else the CPU."""
+    if isinstance(machine, Engine):
+        return machine
+    if machine not in ("auto", "cpu", "jax"):
+        raise MethodError(
+            f"backend is {machine!r}; it must be 'auto', 'cpu', 'jax' or an engine such as "
+            "JaxEngine(devices); solve_lp hands the LP to HiGHS"
+        )
+    if machine == "jax" or (machine == "auto" and accelerator()):
+        return JaxEngine()
+    return CpuEngine()
 
 
 class FirstOrder(TableSolver):
@@ -206,9 +371,42 @@ class FirstOrder(TableSolver):
             yield self.certified(cheapest.astype(float), standing)
 
 
+def cheapest_rows(problem: Problem) -> FlooredRows:
+    """Every record reports its cheapest output but for what epsilon allows nobody to leave out:
+    of every output that is some record's, so many units that no two records differ by more.
+
+    Where the nearest records may differ by more than 2^62, that is one unit. An output that is
+    possible for one record is possible for all.
+    """
+    least = float(problem.domain.neighbours(1)[1].min()) * (1 - OPEN_MARGIN)
+    unit = max(1, math.ceil(TOTAL * math.exp(-problem.epsilon * least)))
+    cheapest = [block.argmin(axis=1) for _, block in blocks(problem.loss)]
+    best = np.concatenate(cheapest).astype(np.int32)
+    used = np.unique(best)
+    floor = np.zeros(problem.outputs_count, np.int64)
+    floor[used] = unit
+    rest = np.full(problem.size, TOTAL - unit * (len(used) - 1))
+    return FlooredRows(floor, np.arange(problem.size + 1), best, rest)
+
+
+def has_peaks(problem: Problem) -> bool:
+    """Whether every record may be reported, and not in a plane: there peaks alone are rarely best,
+    and tiles of near outputs are."""
+    records = problem.reports.records
+    metric = problem.domain.metric
+    held = problem.size <= MOST_DENSE or isinstance(metric, Euclidean)
+    return held and records is not None and len(records) == problem.size and metric.plane is None
+
+
 def pairs_to_add(wanted: float) -> int:
     """How many pairs a record may add at a time: the farther from the gap, the more."""
     return 16 if wanted > 0.1 else 6 if wanted > 0.03 else 2
+
+
+def is_small(problem: Problem) -> bool:
+    """Whether the LP over all pairs is small enough to be solved as it is."""
+    size = problem.size
+    return size <= MOST_RECORDS and size * (size - 1) * problem.outputs_count <= MOST_ROWS
 
 
 def solver_for(

@@ -1,9 +1,14 @@
-"""What solvers iterate on: nodes x width arrays over a constraint graph, and which sums make a row.
+"""What solvers iterate on: which pairs are constrained, the nodes of tiles, and what multipliers of
+them prove.
 
-Outputs lie in tiles. A node is (T, x), x a record that tile T sees, an edge (T, i, j) a constrained
-pair that T sees both ends of. Costs, tables and multipliers are arrays of nodes or edges times the
-width of a tile; only the rows' sums run over all nodes of a record. **A dense table is one tile**
-of all outputs that sees every record.
+**Pairs.** The privacy constraints of all pairs of records follow, up to a little, from those of
+near pairs. Leaving pairs out only enlarges the feasible set, so any lower bound for the graph's
+problem is one for the true problem; the exact repair then enforces all pairs.
+
+**Nodes.** Outputs lie in tiles. A node is (T, x), x a record that tile T sees, an edge (T, i, j) a
+constrained pair that T sees both ends of. Costs, tables and multipliers are arrays of nodes or
+edges times the width of a tile; only the rows' sums run over all nodes of a record. **A dense table
+is one tile** of all outputs that sees every record.
 
 Where any place may be reported nearly all of a table is next to nothing: outputs lie in tiles that
 are alike in their losses then, and T sees the records for which one of its outputs costs at most
@@ -11,7 +16,9 @@ are alike in their losses then, and T sees the records for which one of its outp
 
 **The bound** holds for the whole table whatever tiles see: constraints outside have multipliers 0
 and entries outside keep their plain cost, of which the least counts for every record. Where that
-outside cost is what limits the bound tiles are made to see more.
+outside cost is what limits the bound tiles are made to see more. `table.bound` has the bound of any
+multipliers; here it is asked over the edges of a graph, both ways, and beside it stand the bounds
+that need no multipliers, all rigorous, in float64 with NumPy.
 
 **Private** is what the closure over all pairs and all outputs makes of the table, as ever.
 """
@@ -19,8 +26,11 @@ outside cost is what limits the bound tiles are made to see more.
 from __future__ import annotations
 
 import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -32,10 +42,127 @@ from panda_mdp.base.arrays import (
     offsets,
     owners,
 )
+from panda_mdp.base.threads import by_slices
+from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.loss import seen_by_groups
-from panda_mdp.methods.optimal.graph import Graph
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import Domain
+from panda_mdp.space.paths import delaunay
 from panda_mdp.space.tiles import order_in_space
+from panda_mdp.table.bound import (
+    LIBRARY_ERROR,
+    UNIT_ROUNDOFF,
+    Multipliers,
+    Proved,
+    growth,
+    reduced_from_below,
+    total_from_below,
+)
+from panda_mdp.table.mechanism import normalise
+
+PER_RECORD = 2
+"""Pairs that are added for a record at a time."""
+LEAST_GAIN = 3e-5
+"""Violations by less than this share of a row's mass are left to the repair."""
+SMALL_GAIN = 3e-6
+"""Of a row's mass, by which one group of outputs may miss a constraint before it is counted."""
+NEIGHBOURS = 16
+"""Of a record; half as many in a plane, where triangles give it more."""
+ALL_PAIRS_RECORDS = 40
+MAX_EXPONENT = 30.0
+"""Edges with epsilon d beyond this bind nothing that is left above the floor; they are dropped,
+never shortened: the bound must hold for the true constraints."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Undirected edges first < second with their true distances."""
+
+    ends: IntArray
+    length: FloatArray
+
+    @property
+    def count(self) -> int:
+        return len(self.ends)
+
+    def join(self, ends: IntArray, length: FloatArray) -> Graph:
+        """This graph and further edges (which must be new), at the end."""
+        return Graph(np.concatenate([self.ends, ends]), np.concatenate([self.length, length]))
+
+
+def constraint_graph(
+    domain: Domain, epsilon: float, neighbours: int = NEIGHBOURS, small: int = ALL_PAIRS_RECORDS
+) -> Graph:
+    """The nearest neighbours and, in a plane, the Delaunay triangulation; all pairs up to `small`
+    records; for path metrics the edges, which imply all pairs."""
+    if domain.size <= small and domain.metric.generating_pairs is None:
+        return all_pairs(domain, epsilon)
+    whole = _graph_of(domain, neighbours)
+    short = epsilon * whole.length <= MAX_EXPONENT
+    return Graph(np.ascontiguousarray(whole.ends[short]), whole.length[short])
+
+
+@lru_cache(maxsize=1)
+def _graph_of(domain: Domain, neighbours: int) -> Graph:
+    """The graph before any edge is too long, kept: solves of one domain follow each other."""
+    pairs = domain.metric.generating_pairs
+    if pairs is None:
+        # One core triangulates while the others look for neighbours.
+        with ThreadPoolExecutor(1) as pool:
+            plane = domain.plane
+            triangles = None if plane is None else pool.submit(delaunay, plane)
+            count = min(neighbours if plane is None else neighbours // 2, domain.size - 1)
+            near, _ = domain.neighbours(count)
+            pairs = np.stack([np.repeat(np.arange(domain.size), count), near.ravel()], axis=1)
+            if triangles is not None:
+                pairs = np.concatenate([pairs, triangles.result()])
+    return measured(domain, distinct(pairs, domain.size), 0.0)
+
+
+def all_pairs(domain: Domain, epsilon: float, most: float = MAX_EXPONENT) -> Graph:
+    """Every pair of records with epsilon d of at most `most`, or the pairs that imply all."""
+    pairs = domain.metric.generating_pairs
+    if pairs is None:
+        pairs = np.stack(np.triu_indices(domain.size, 1), axis=1)
+    return measured(domain, pairs, epsilon, most)
+
+
+def distinct(pairs: IntArray, size: int) -> IntArray:
+    """The pairs of `size` records without order and repetition, sorted."""
+    keys = np.unique(pairs.min(axis=1) * size + pairs.max(axis=1))
+    return np.stack(np.divmod(keys, size), axis=1)
+
+
+def measured(domain: Domain, ends: IntArray, epsilon: float, most: float = MAX_EXPONENT) -> Graph:
+    """The edges whose epsilon d is at most `most`, with their lengths."""
+    length = np.empty(len(ends))
+
+    def work(part: slice) -> None:
+        length[part] = domain.metric.pairs(ends[part, 0], ends[part, 1])
+
+    by_slices(work, len(ends), 1 << 16)
+    short = epsilon * length <= most
+    return Graph(np.ascontiguousarray(ends[short]), length[short])
+
+
+def broken_pairs(
+    closure: Closure, graph: Graph, z: Any, epsilon: float, most: int = PER_RECORD
+) -> Graph:
+    """For every record the pairs outside the graph whose constraints a table of `closure` breaks
+    the most.
+
+    Few at a time: every edge slows the solver, and one edge often mends its neighbours' breaks.
+    """
+    broken, _ = closure.broken(z, epsilon, NEAR_NATS, (SMALL_GAIN, LEAST_GAIN), most)
+    return missing(closure.domain, graph, closure.order[broken], epsilon)
+
+
+def missing(domain: Domain, graph: Graph, pairs: IntArray, epsilon: float) -> Graph:
+    """Those pairs of records that the graph lacks."""
+    pairs = distinct(pairs, domain.size)
+    old, keys = (e.min(axis=1) * domain.size + e.max(axis=1) for e in (graph.ends, pairs))
+    return measured(domain, pairs[~np.isin(keys, old)], epsilon)
+
 
 WIDTH = 32
 WIDER = 1.5
@@ -266,3 +393,98 @@ def tiling_for(
         if tiling.share <= tuning.worthwhile:
             return tiling
     return Tiling.whole(problem)
+
+
+def one_row(problem: Problem) -> FloatArray:
+    """The best table that ignores the record: private at every epsilon."""
+    row = np.arange(problem.outputs_count) == problem.best_single_output
+    return np.tile(row.astype(float), (problem.size, 1))
+
+
+def warm_start(problem: Problem, graph: Graph) -> FloatArray:
+    """Weights exp(-epsilon c / (2 L)), L a typical slope of the loss along the graph's edges."""
+    typical = typical_slope(problem, graph)
+    if typical <= 0:
+        return one_row(problem)
+    logits = -problem.epsilon / (2 * typical) * problem.loss
+    return normalise(np.exp(logits - logits.max(axis=1, keepdims=True)))
+
+
+def both_ways(ends: IntArray) -> IntArray:
+    """Edges (E, 2) as pairs (i, j), then as (j, i), (2 E, 2)."""
+    return np.concatenate([ends, ends[:, ::-1]])
+
+
+def edge_multipliers(graph: Graph, multipliers: FloatArray) -> Multipliers:
+    """Multipliers (2, E, m) of a graph in the form that a file holds."""
+    return Multipliers.of(both_ways(graph.ends), multipliers.reshape(-1, multipliers.shape[-1]))
+
+
+def centre_proof(problem: Problem, centre: int) -> Proved:
+    """`centre_bound` by multipliers: record x lends the centre all that it costs itself."""
+    others = np.delete(np.arange(problem.size), centre)
+    pairs = np.stack([np.full(len(others), centre), others], axis=1)
+    metric = problem.domain.metric
+    length = metric.pairs(pairs[:, 0], pairs[:, 1])
+    lent = growth(problem.epsilon, length, metric.relative_error)
+    return Proved(problem, Multipliers.of(pairs, problem.weighted_loss[others] / lent[:, None]))
+
+
+def free_proof(problem: Problem) -> Proved:
+    """`free_bound`, which needs no multipliers."""
+    none = np.empty((0, 2), np.int64)
+    return Proved(problem, Multipliers.of(none, np.empty((0, problem.outputs_count))))
+
+
+def boxed_bound(
+    problem: Problem,
+    graph: Graph,
+    multipliers: FloatArray,
+    most: FloatArray,
+    cost: FloatArray | None = None,
+) -> float:
+    """`table.bound.dual_bound` for tables whose entries are at most `most` (K x m), as those of an
+    optimal one are known to be.
+
+    A row that sums to 1 within its box costs, for every price u, at least
+    u - sum_y max(0, u - h_y) most_y; the best u is the reduced cost at which the cheapest outputs
+    fill the row. Entries that are tiny because they are expensive then weigh little, however far
+    their own reduced costs are from exact.
+    """
+    reduced = reduced_from_below(problem, edge_multipliers(graph, multipliers), cost)
+    along = np.argsort(reduced, axis=1)
+    filled = np.cumsum(np.take_along_axis(most, along, 1), axis=1)
+    last = np.minimum((filled < 1).sum(axis=1), most.shape[1] - 1)
+    price = np.take_along_axis(reduced, np.take_along_axis(along, last[:, None], 1), 1)
+    short = np.maximum(price - reduced, 0.0) * most
+    least = price[:, 0] - np.array([math.fsum(row) for row in short]) * (1 + 4 * UNIT_ROUNDOFF)
+    return total_from_below(least - 2 * UNIT_ROUNDOFF * np.abs(price[:, 0]))
+
+
+def free_bound(problem: Problem) -> float:
+    """A lower bound without any multipliers: every record takes its cheapest output."""
+    least = problem.prior * problem.loss.min(axis=1)
+    # A product is rounded by half an ulp, or to a whole unit where it nearly vanishes.
+    rounded = 2 * UNIT_ROUNDOFF * least + np.finfo(np.float64).smallest_subnormal
+    return max(0.0, total_from_below(least - rounded))
+
+
+def middle(problem: Problem) -> int:
+    """The record nearest to the mean of all coordinates."""
+    points = problem.domain.metric.embedding
+    return int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())
+
+
+def centre_bound(problem: Problem, centre: int) -> float:
+    """A lower bound from the constraints of one record alone.
+
+    z_xy >= exp(-epsilon d(x, centre)) z_centre,y, and the centre's row sums to 1: the loss is at
+    least min_y sum_x p_x c_xy exp(-epsilon d(x, centre)). Tight where epsilon is so small that all
+    rows are nearly equal, which is where multipliers are hardest to come by.
+    """
+    distance = problem.domain.distances([centre])[0]
+    error = problem.domain.metric.relative_error + 3 * LIBRARY_ERROR
+    lent = np.exp(-problem.epsilon * distance * (1 + error)) * (1 - LIBRARY_ERROR)
+    total = float(((lent * problem.prior) @ problem.loss).min())
+    # Terms are not negative: a sum of n products, in whatever order, errs by n + 2 roundings.
+    return total * (1 - 2 * (problem.size + 2) * UNIT_ROUNDOFF)

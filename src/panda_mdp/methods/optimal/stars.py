@@ -58,15 +58,6 @@ LEAST_SHARE = 2.0**-14
 """Peaks below it are raised to it: rounding to whole numbers would be too much of them."""
 
 
-def has_peaks(problem: Problem) -> bool:
-    """Whether every record may be reported, and not in a plane: there peaks alone are rarely best,
-    and tiles of near outputs are."""
-    records = problem.reports.records
-    metric = problem.domain.metric
-    held = problem.size <= MOST_DENSE or isinstance(metric, Euclidean)
-    return held and records is not None and len(records) == problem.size and metric.plane is None
-
-
 class Stars:
     """Peaks and prices of one problem in closed form."""
 

@@ -37,8 +37,6 @@ from panda_mdp.compute.highs import Answer, multipliers
 from panda_mdp.compute.status import Stopped
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
-from panda_mdp.methods.optimal.dual import boxed_bound, edge_multipliers, free_bound
-from panda_mdp.methods.optimal.graph import ALL_PAIRS_RECORDS, all_pairs, constraint_graph
 from panda_mdp.methods.optimal.lp import (
     INFLATED,
     LARGEST_EXPONENT,
@@ -47,7 +45,15 @@ from panda_mdp.methods.optimal.lp import (
     boxed_rows,
     entry_bounds,
 )
-from panda_mdp.methods.optimal.starts import one_row
+from panda_mdp.methods.optimal.program import (
+    ALL_PAIRS_RECORDS,
+    all_pairs,
+    boxed_bound,
+    constraint_graph,
+    edge_multipliers,
+    free_bound,
+    one_row,
+)
 from panda_mdp.methods.second.objectives import Forms
 from panda_mdp.privacy.repair import estimate, repair
 from panda_mdp.problem import Problem

@@ -10,11 +10,9 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.certify import Budget, Report, Standing, certify
-from panda_mdp.methods.optimal.backends import Machine, choose
-from panda_mdp.methods.optimal.dual import WORTH
-from panda_mdp.methods.optimal.optimal import FirstOrder, solver_for
-from panda_mdp.methods.optimal.starts import one_row
+from panda_mdp.methods.certify import WORTH, Budget, Report, Standing, certify
+from panda_mdp.methods.optimal.optimal import FirstOrder, Machine, choose, solver_for
+from panda_mdp.methods.optimal.program import one_row
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
 from panda_mdp.methods.second.objectives import Name, check_name, objective, quantity
 from panda_mdp.problem import Problem, check_number
