@@ -6,7 +6,7 @@
 |---|---|
 | city.pmdp | a compact table: 280 places, 12 outputs, two blocks of rows |
 | table.json | the same, decoded: order, outputs, places, every row as decimal strings |
-| identities.json | files of several kinds, and the identity of each table |
+| identities.json | files of several kinds: identity, audit, distances from the first record |
 | draws.json | random words and the output that they draw from a row |
 | areas.json | places, the area that they span, and what stands in it for places outside |
 | snapping.json | places, and the record that they snap to, or that they are refused |
@@ -90,21 +90,29 @@ def main() -> None:
     write("statement.json", statement(table.identity, domain, table.epsilon))
 
 
-def identities() -> list[dict[str, str]]:
-    """Files of every kind that the page can name, and the identity of each."""
+def identities() -> list[dict[str, Any]]:
+    """Files of every kind that the page can name: identity, audit, distances from the first."""
     rng = np.random.default_rng(4)
     lat, lon = np.round(41.9 + 0.1 * rng.random((2, 12)), 7)
     given, prior = rng.random((12, 3)), np.arange(1.0, 13.0) / 78.0
     plane = pm.Domain.from_vectors(rng.random((12, 2)), unit="years")
     places = pm.Domain.from_points(lat, lon)
-    odd = ["caffè", 'a "b"\n', 1, 2.5, 1e300, "\x7f", "\U0001f600", -3, 0.1, "x", "y", 1e-9]
+    odd = ["caffè", 'a "b"', 1, 2.5, 1e300, "\\", "\U0001f600", -3, 0.1, "x", "y", 1e-9]
     far = pm.Domain.from_matrix(plane.distances())
+    ring = np.stack([np.arange(12), (np.arange(12) + 1) % 12], axis=1)
+    spokes = np.array([[0, 6], [3, 9]])
+    streets = pm.Domain.from_graph(
+        np.concatenate([ring, spokes]), 0.1 + rng.random(14), places=(lat, lon), unit="km"
+    )
+    zones = pm.Domain.from_tree({f"zone {k}": f"zone {k // 3}" for k in range(1, 12)}, 1.0)
     problems = {
         "places": pm.Problem(places, [0, 5, 7], pm.distance_loss(places, [0, 5, 7]), 0.5),
         "labels": pm.Problem(places.with_labels(odd), [0, 5, 7], given, 1, prior=prior),
         "nodes": pm.Problem(places.with_nodes(np.arange(12) * 10**9), [3, 1, 2], given, 1e-7),
         "vectors": pm.Problem(plane, [2, 1, 0], plane.distances(None, [2, 1, 0]) ** 2, 3.0),
         "matrix": pm.Problem(far, [2, 1, 0], far.distances(None, [2, 1, 0]), 3.0),
+        "streets": pm.Problem(streets, [2, 1, 0], pm.distance_loss(streets, [2, 1, 0]), 2.0),
+        "tree": pm.Problem(zones, [2, 1, 0], pm.distance_loss(zones, [2, 1, 0]), 1.0),
     }
     listed = []
     for name, problem in problems.items():
@@ -112,7 +120,12 @@ def identities() -> list[dict[str, str]]:
         for losses in (True, False):
             data = encode(table, losses=losses)
             file = base64.b64encode(data).decode()
-            listed.append({"name": name, "file": file, "identity": decode(data).identity})
+            read = decode(data)
+            told = {
+                "audited": read.audit.epsilon,
+                "away": problem.domain.distances([0])[0].tolist(),
+            }
+            listed.append({"name": name, "file": file, "identity": read.identity, **told})
     return listed
 
 

@@ -13,7 +13,7 @@ export { EverywhereTable } from "../src/core/everywhere";
 export { KeyChangedError, type KeyStore, pinnedKey, replacePin, type Trusted, trustedKeys } from "../src/core/keypin";
 export { type Allowance, type Balance, type Charge, Ledger, type Release } from "../src/core/ledger";
 export { meaning, type Meaning, spread, type Spread } from "../src/core/meaning";
-export { Haversine, haversineKm } from "../src/core/metric";
+export { Graph, Haversine, haversineKm } from "../src/core/metric";
 export { Outbox } from "../src/core/outbox";
 export { PandaTable } from "../src/core/panda";
 export { type Checks, checksOf, type Plan } from "../src/core/plan";

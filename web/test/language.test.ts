@@ -86,7 +86,7 @@ test("errors are said in the language, and the server's by their code", () => {
 
 test("a table along a graph is refused with what it is and who reads it", () => {
   const refused = new FormatError("metric", "graph");
-  expect(problem(refused).message).toContain("follows streets or density, a graph that this page does not read");
+  expect(problem(refused).message).toContain("follows streets or density, a graph of the operator's");
   expect(problem(refused).remedy).toContain("Python client");
   setLanguage("it");
   expect(problem(refused).message).toContain("segue le strade o la densità");

@@ -109,7 +109,7 @@ test("a file says what is missing", async () => {
   const archive = await Container.open(bytesOf(files.balls.file));
   await expect(archive.floats("none", 3)).rejects.toThrow("missing");
   await expect(archive.floats("lat", 39)).rejects.toThrow("another shape");
-  await expect(archive.records("outputs", 6, 10)).rejects.toThrow("no records");
+  await expect(archive.records("outputs", 10, 6)).rejects.toThrow("no records");
 });
 
 interface Phases {

@@ -1,11 +1,21 @@
 import { expect, test } from "vitest";
+import { audit, auditRecord, decodeAll } from "../src/core/audit";
 import { fromBase64, sha256 } from "../src/core/bytes";
 import { FormatError } from "../src/core/errors";
 import { planes } from "../src/core/container";
 import { EverywhereTable } from "../src/core/everywhere";
+import { Graph } from "../src/core/metric";
 import { PandaTable } from "../src/core/panda";
 import { CompactTable } from "../src/core/table";
 import { bytesOf, type TableVector, vectors } from "./vectors";
+
+interface Listed {
+  name: string;
+  file: string;
+  identity: string;
+  audited: number;
+  away: number[];
+}
 
 const expected = vectors<TableVector>("table.json");
 const file = bytesOf("city.pmdp");
@@ -34,8 +44,8 @@ test("every kind of file has the library's identity, which is of what it means",
   }
   const area = vectors<{ file: string; identity: string }>("area.json");
   expect(await (await EverywhereTable.read(bytesOf(area.file))).identity()).toBe(area.identity);
-  const listed = vectors<{ name: string; file: string; identity: string }[]>("identities.json");
-  expect(listed.length).toBe(10);
+  const listed = vectors<Listed[]>("identities.json");
+  expect(listed.length).toBe(14);
   for (const said of listed) {
     const read = await CompactTable.read(fromBase64(said.file));
     expect(`${said.name} ${await read.identity()}`).toBe(`${said.name} ${said.identity}`);
@@ -45,6 +55,58 @@ test("every kind of file has the library's identity, which is of what it means",
   new DataView(bytes.buffer).setUint32(10, new DataView(file.buffer, file.byteOffset).getUint32(10, true) + 1, true);
   const again = new Uint8Array([...bytes, ...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))]);
   expect(await (await CompactTable.read(again)).identity()).toBe(expected.identity);
+});
+
+test("every metric has the library's distances and audit", async () => {
+  for (const { name, file: stored, audited, away } of vectors<Listed[]>("identities.json")) {
+    const read = await CompactTable.read(fromBase64(stored));
+    const found = await audit(read, await decodeAll(read), { limit: 60, samples: 0, onProgress: () => undefined });
+    expect([name, found.holds, found.complete]).toEqual([name, true, true]);
+    expect(found.epsilon / audited).toBeCloseTo(1, 9);
+    away.forEach((distance, k) => {
+      expect(Math.abs(read.metric.distance(0, k) - distance)).toBeLessThanOrEqual(1e-12 * distance);
+    });
+  }
+});
+
+test("along a graph every edge is looked at, and edges that are none are refused", async () => {
+  const stored = vectors<Listed[]>("identities.json").find(({ name }) => name === "streets") as Listed;
+  const read = await CompactTable.read(fromBase64(stored.file));
+  const weights = await decodeAll(read);
+  const graph = read.metric as Graph;
+  expect(read.places.size).toBe(12);
+  // The largest ratio over all pairs is that of an edge; at every record more is noticed.
+  let most = 0;
+  for (let a = 0; a < 12; a++) {
+    for (let b = 0; b < a; b++) {
+      for (let y = 0; y < 3; y++) {
+        most = Math.max(most, Math.abs(weights.logs[3 * a + y] - weights.logs[3 * b + y]) / graph.distance(a, b));
+      }
+    }
+  }
+  const options = { limit: 60, samples: 0, onProgress: () => undefined };
+  expect((await audit(read, weights, options)).epsilon / most).toBeCloseTo(1, 9);
+  for (let a = 0; a < 12; a++) {
+    const logs = weights.logs.map((value, k) => value + (k === 3 * a ? 4 : 0));
+    expect((await audit(read, { ...weights, logs }, options)).holds).toBe(false);
+    expect(auditRecord(read, { ...weights, logs }, a, []).holds).toBe(false);
+  }
+  const edges = (...ends: number[]) => Int32Array.from(ends);
+  const steps = (...lengths: number[]) => Float64Array.from(lengths);
+  const made = new Graph(edges(0, 1, 0, 2, 1, 3), steps(2 ** 30, 2 ** 29, 2 ** 28), 4, "km", null);
+  expect([made.distance(2, 3), made.distance(3, 2), made.distance(0, 0)]).toEqual([1.75, 1.75, 0]);
+  const refused: [Int32Array, Float64Array, number][] = [
+    [edges(0, 2, 0, 1, 1, 3), steps(2, 1, 1), 4],
+    [edges(0, 1, 0, 1, 1, 2), steps(2, 2, 1), 3],
+    [edges(1, 0, 1, 2), steps(1, 1), 3],
+    [edges(0, 1, 1, 2), steps(1, 0), 3],
+    [edges(0, 1, 2, 3), steps(1, 1), 4],
+    [edges(0, 1, 0, 2, 1, 2), steps(1, 2, 1), 3],
+    [edges(0, 1, 1, 2), steps(2 ** 52, 2 ** 52), 3],
+  ];
+  for (const [ends, lengths, size] of refused) {
+    expect(() => new Graph(ends, lengths, size, "km", null)).toThrow(FormatError);
+  }
 });
 
 test("a file with any byte changed is refused", async () => {

@@ -191,8 +191,8 @@ export class Container {
   }
 
   /** Records of a domain of this size. */
-  async records(name: string, length: number, size: number): Promise<Int32Array> {
-    const given = await this.integers(name, length);
+  async records(name: string, size: number, ...shape: number[]): Promise<Int32Array> {
+    const given = await this.integers(name, ...shape);
     if (given.some((record) => record < 0n || record >= BigInt(size))) {
       throw new FormatError("damaged", `${name} holds no records`);
     }

@@ -54,7 +54,7 @@ export class EverywhereTable {
       Array.from({ length: values.length / 2 }, (_, k) => [values[2 * k], values[2 * k + 1]] as const);
     return new EverywhereTable(
       { ...header, mesh }, new Mesh(mesh.middle, mesh.spacing, pairs(at), pairs(area), metric),
-      await archive.records("outputs", m, size), weightsFrom(await archive.integers("weights", size, m), size, m),
+      await archive.records("outputs", size, m), weightsFrom(await archive.integers("weights", size, m), size, m),
       archive,
     );
   }

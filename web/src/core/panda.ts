@@ -98,7 +98,7 @@ export abstract class PandaTable {
     const size = whole(archive.length("lat"));
     const metric = new Haversine(await archive.floats("lat", size), await archive.floats("lon", size));
     const m = whole(archive.length("outputs"));
-    const outputs = await archive.records("outputs", m, size);
+    const outputs = await archive.records("outputs", size, m);
     const count = archive.has("weights") ? whole(archive.length("weights")) : size;
     if (count * m > MOST_ENTRIES) throw new FormatError("tooLarge");
     const rows = archive.has("weights")
@@ -256,8 +256,8 @@ class PandaCoins extends PandaTable {
     const said = header.selection as unknown as Selection;
     const n = whole(archive.length("candidates"));
     const size = metric.size;
-    const candidates = await archive.records("candidates", n, size);
-    const row = await archive.records("anchor_rows", n, rows.size);
+    const candidates = await archive.records("candidates", size, n);
+    const row = await archive.records("anchor_rows", rows.size, n);
     if (candidates.some((record, k) => k > 0 && record <= candidates[k - 1])) {
       throw new FormatError("damaged", "the candidates do not ascend");
     }

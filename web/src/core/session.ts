@@ -122,6 +122,14 @@ function checkedArea(plan: Plan): { area: Area; holeKm: number } {
   return { area, holeKm };
 }
 
+/** A table over places: how far apart records are by other metrics is the operator's word. */
+async function mapTable(file: Bytes): Promise<CompactTable> {
+  const table = await CompactTable.read(file);
+  const { kind } = table.header.domain;
+  if (kind !== "haversine") throw new FormatError("metric", kind);
+  return table;
+}
+
 async function planOf(
   api: Api, deployment: Deployment, info: TableInfo | null, onProgress: (share: number) => void,
 ): Promise<{ plan: Plan; streets: string | null }> {
@@ -130,7 +138,7 @@ async function planOf(
     let plan: Plan;
     if (deployment.kind === "panda") plan = new PandaPlan(await PandaTable.read(file), file);
     else if (headerOf(file).mesh) plan = new EverywherePlan(await EverywhereTable.read(file), file);
-    else plan = new TablePlan(await CompactTable.read(file), file);
+    else plan = new TablePlan(await mapTable(file), file);
     return { plan, streets: info.streets };
   }
   const name = deployment.domain ?? "";

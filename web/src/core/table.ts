@@ -9,7 +9,7 @@ import { type Bytes, sha256, utf8 } from "./bytes";
 import { Container, type Header, inflate, planes, refuse } from "./container";
 import { FormatError } from "./errors";
 import { identityOf } from "./identity";
-import { Euclidean, Haversine, Matrix, type Metric } from "./metric";
+import { Euclidean, Graph, Haversine, Matrix, type Metric } from "./metric";
 
 export const BLOCK_ROWS = 256;
 const MOST_BITS = 46;
@@ -49,9 +49,10 @@ export class CompactTable {
     return this.blocks.length;
   }
 
-  /** The distances of a map, in km. */
+  /** Where the records lie on a map. */
   get places(): Haversine {
     if (this.metric instanceof Haversine) return this.metric;
+    if (this.metric instanceof Graph && this.metric.places) return this.metric.places;
     throw new FormatError("noMap");
   }
 
@@ -81,7 +82,7 @@ export class CompactTable {
       refuse(place[record] !== -1, "a record");
       place[record] = row;
     });
-    const outputs = await open.records("outputs", count, records);
+    const outputs = await open.records("outputs", records, count);
     const floors = BigUint64Array.from(await open.integers("floor", count), (floor) => {
       refuse(floor < 0n || floor > 1n << 62n, "a floor");
       return floor;
@@ -134,13 +135,23 @@ export class CompactTable {
   }
 }
 
+async function placesOf(open: Container, records: number): Promise<Haversine> {
+  const [lat, lon] = [await open.floats("lat", records), await open.floats("lon", records)];
+  refuse(lat.some((value) => !(Math.abs(value) <= 90)), "a latitude");
+  refuse(lon.some((value) => !(Math.abs(value) <= 180)), "a longitude");
+  return new Haversine(lat, lon);
+}
+
 async function metricOf(open: Container, records: number): Promise<Metric> {
   const { kind, unit } = open.header.domain;
-  if (kind === "haversine") {
-    const [lat, lon] = [await open.floats("lat", records), await open.floats("lon", records)];
-    refuse(lat.some((value) => !(Math.abs(value) <= 90)), "a latitude");
-    refuse(lon.some((value) => !(Math.abs(value) <= 180)), "a longitude");
-    return new Haversine(lat, lon);
+  if (kind === "haversine") return placesOf(open, records);
+  if (kind === "graph") {
+    const count = open.length("steps");
+    const edges = await open.records("edges", records, count, 2);
+    const steps = await open.integers("steps", count);
+    refuse(steps.some((length) => length < 1n || length >= 1n << 53n), "the length of an edge");
+    const places = open.has("lat") || open.has("lon") ? await placesOf(open, records) : null;
+    return new Graph(edges, Float64Array.from(steps, Number), records, unit, places);
   }
   if (kind === "euclidean") {
     const dimensions = open.section("vectors").shape[1];

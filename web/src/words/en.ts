@@ -442,9 +442,9 @@ export const en = {
     noTable: () => ["this survey has no table", ""],
     noMap: () => ["this table is not about places on a map", ""],
     metric: (kind: Fact) => [
-      kind === "graph" ? "the privacy of this table follows streets or density, a graph that this page does not read"
+      kind === "graph" ? "the privacy of this table follows streets or density, a graph of the operator's: how far apart places are is then the operator's word"
         : `the metric ${kind} is not known here`,
-      "Nothing was drawn. The Python client reads it.",
+      "Nothing was drawn: here distances are those of the map. The Python client draws where its limits allow it.",
     ],
     damaged: (what: Fact) => [`${what}; the file is damaged`, "Load the page again."],
     checksum: () => [

@@ -445,9 +445,9 @@ export const it: Words = {
     noTable: () => ["questa indagine non ha una tabella", ""],
     noMap: () => ["questa tabella non riguarda luoghi su una mappa", ""],
     metric: (kind) => [
-      kind === "graph" ? "la protezione di questa tabella segue le strade o la densità, un grafo che questa pagina non legge"
+      kind === "graph" ? "la protezione di questa tabella segue le strade o la densità, un grafo del gestore: quanto distano i luoghi lo dice allora il gestore"
         : `la metrica ${kind} qui non è nota`,
-      "Non è stato estratto nulla. Il client Python la legge.",
+      "Non è stato estratto nulla: qui valgono le distanze della mappa. Il client Python estrae dove i suoi limiti lo permettono.",
     ],
     damaged: (what) => [`il file è danneggiato (${what})`, "Ricarica la pagina."],
     checksum: () => [
