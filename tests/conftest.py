@@ -62,7 +62,6 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def block_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = ("panda_mdp.compute.numba.", "panda_mdp.panda.kernels", "panda_mdp.frames.kernel")
-    compiled += ("panda_mdp.space.nearest",)
     for name in [name for name in sys.modules if name.startswith(compiled)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "numba", None)

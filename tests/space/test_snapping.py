@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from panda_mdp import Domain
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.metrics import haversine_km
-from panda_mdp.space.nearest import make_grid
 from panda_mdp.space.snapping import FEW_PLACES
 
 
@@ -50,7 +49,6 @@ def check(domain: Domain, lat: np.ndarray, lon: np.ndarray, limit: float) -> Non
 )
 def test_many_places_snap_as_one_by_one(seed, count, lat, lon, limit):
     domain = clustered(seed, count, lat, lon)
-    assert domain.metric.grid is not None
     rng = np.random.default_rng(seed + 1)
     near = rng.integers(0, domain.size, 20)
     wide = rng.uniform(-1, 1, (20, 2)) * [[5, 10]]
@@ -64,36 +62,38 @@ def test_many_places_snap_as_one_by_one(seed, count, lat, lon, limit):
 
 def test_far_out_places_are_searched_over_all_records():
     domain = clustered(3, 3000, 41.9, 12.5)
-    assert domain.metric.grid is not None and domain.metric.grid.shape[0] > 20
     check(domain, np.array([41.0, 45.0, 41.9]), np.array([9.0, 12.5, 14.5]), 2000.0)
 
 
 def test_across_the_date_line_and_beyond_180():
     near = Domain.from_points([10.0, 10.0], [-179.95, -179.0])
-    assert near.metric.grid is not None
     check(near, np.array([10.0, 10.0]), np.array([179.99, -179.99]), 50.0)
     assert near.snap([10.0], [180.06], 50.0).record.tolist() == [0]
     both = Domain.from_points([10.0, 10.0], [-179.95, 179.95])
     check(both, np.array([10.0, 10.0]), np.array([179.99, -179.99]), 50.0)
 
 
-def test_without_a_grid_the_answers_are_the_same():
+def test_what_is_no_place_has_no_record():
     domain = clustered(5, 500, 41.9, 12.5)
     rng = np.random.default_rng(0)
     lat, lon = 41.9 + rng.normal(0, 0.2, 500), 12.5 + rng.normal(0, 0.2, 500)
     lat[:3] = np.nan, 91.0, -95.0
     quick = domain.snap(lat, lon, 1.0)
-    spread = Domain.from_points(np.append(domain.lat, -60.0), np.append(domain.lon, 100.0))
-    assert spread.metric.grid is None
-    assert np.array_equal(quick.record, spread.snap(lat, lon, 1.0).record)
     assert (quick.record[:3] == -1).all() and quick.inside.any() and not quick.inside.all()
 
 
-def test_records_in_a_line_make_a_grid():
+def test_a_record_at_the_limit_is_found():
+    domain = Domain.from_points([41.9, 41.91], [12.5, 12.5])
+    away = float(haversine_km(41.895, 12.5, domain.lat, domain.lon).min())
+    many = np.full(FEW_PLACES + 1, 41.895)
+    for limit, record in ((away + 1e-9, 0), (away - 1e-9, -1)):
+        snaps = domain.snap(many, np.full(len(many), 12.5), limit)
+        assert (snaps.record == record).all()
+
+
+def test_records_in_a_line():
     domain = Domain.from_points(np.full(50, 41.9), np.linspace(12, 13, 50))
     check(domain, np.array([41.9, 41.95]), np.array([12.51, 12.02]), 10.0)
-    grid = make_grid(domain.metric.embedding)
-    assert grid is not None and grid.starts[-1] == 50
 
 
 def test_what_is_no_list_of_places_is_refused_without_naming_it():

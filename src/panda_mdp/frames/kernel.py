@@ -14,7 +14,7 @@ from numba import njit
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import FlooredRows, Int32Array, Weights
 from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.space.nearest import OUTSIDE
+from panda_mdp.space.snapping import OUTSIDE
 
 MASK = np.uint64(TOTAL - 1)
 CONSTANTS = np.frombuffer(b"expand 32-byte k", dtype="<u4").astype(np.uint32)

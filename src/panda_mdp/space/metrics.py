@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy
@@ -21,9 +21,6 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy
 from panda_mdp.base.factored import lattice
 from panda_mdp.base.threads import by_slices, check_time
 from panda_mdp.errors import DomainError
-
-if TYPE_CHECKING:
-    from panda_mdp.space.nearest import Grid
 
 EARTH_RADIUS_KM = 6371.0088
 TREE_DIMENSIONS = 15
@@ -248,15 +245,6 @@ class Haversine(Metric):
     def embedding(self) -> FloatArray:
         """Points on the sphere of the earth's radius, km."""
         return np.ascontiguousarray(EARTH_RADIUS_KM * sphere_points(self.lat, self.lon))
-
-    @cached_property
-    def grid(self) -> Grid | None:
-        """Cells for fast searches; None where places spread too far, or without numba."""
-        try:
-            from panda_mdp.space.nearest import make_grid
-        except ImportError:
-            return None
-        return make_grid(self.embedding)
 
     @cached_property
     def plane(self) -> FloatArray | None:

@@ -18,6 +18,10 @@ from panda_mdp.space.metrics import (
     sphere_points,
 )
 
+OUTSIDE = -1
+"""The record of a place that has none."""
+REACH = 1 + 1e-6
+"""Limits are searched this much farther: a record at the limit is found, however it is rounded."""
 FEW_PLACES = 16
 """So many are compared with every record; more are searched for."""
 
@@ -47,7 +51,7 @@ class Snaps:
     def within(cls, limit: float, nearest: IntArray, distance: FloatArray) -> Snaps:
         """The nearest records at most `limit` away."""
         inside = distance <= limit
-        return cls(np.where(inside, nearest, -1), np.where(inside, distance, np.inf))
+        return cls(np.where(inside, nearest, OUTSIDE), np.where(inside, distance, np.inf))
 
     @property
     def inside(self) -> BoolArray:
@@ -100,14 +104,10 @@ def snap_places(metric: Haversine, lat: ArrayLike, lon: ArrayLike, limit: float)
         nearest = apart.argmin(axis=1)
         distance = apart.min(axis=1)
     else:
+        # A chord is no longer than its arc: what it leaves out is beyond the limit.
+        tree: Any = metric.tree
         xyz_km = EARTH_RADIUS_KM * sphere_points(north, east)
-        if metric.grid is None:
-            tree: Any = metric.tree
-            chord, nearest = tree.query(xyz_km)
-        else:
-            from panda_mdp.space.nearest import nearest_records
-
-            chord, nearest = nearest_records(xyz_km, float(limit), metric.grid)
+        chord, nearest = tree.query(xyz_km, distance_upper_bound=REACH * limit)
         distance = 2 * EARTH_RADIUS_KM * np.arcsin(np.minimum(chord / (2 * EARTH_RADIUS_KM), 1))
     return Snaps.within(limit, nearest, np.where(valid, distance, np.inf))
 
