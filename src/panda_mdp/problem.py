@@ -26,6 +26,7 @@ from panda_mdp.base.arrays import (
     frozen,
     identify,
     is_number,
+    place_columns,
     real_numbers,
 )
 from panda_mdp.base.floored import BLOCK_ENTRIES
@@ -62,12 +63,7 @@ class Outputs(RebuiltOnCopy):
         if self.records is not None:
             set_(self, "records", frozen(np.asarray(self.records, dtype=np.int64)))
         if self.lat is not None and self.lon is not None:
-            degrees = (("lat", self.lat), ("lon", self.lon))
-            lat, lon = (real_numbers(c, name, ProblemError).reshape(-1) for name, c in degrees)
-            if len(lat) != len(lon):
-                raise ProblemError(
-                    f"lat has {len(lat)} entries and lon {len(lon)}; give one of each per output"
-                )
+            lat, lon = place_columns(self.lat, self.lon, ProblemError)
             try:
                 check_places(lat, lon)
             except DomainError as error:

@@ -49,7 +49,7 @@ REFUSED = {
         ["longitude of record 0 is -181.0", "[-180, 360]"],
     ),
     "several": (lambda: Domain.from_points([95.0, 2, 96], [0, 1, 2]), ["record 0", "(2 such)"]),
-    "lengths": (lambda: Domain.from_points([1.0, 2.0], [3.0]), ["2 entries", "lon 1"]),
+    "lengths": (lambda: Domain.from_points([1.0, 2.0], [3.0]), ["(2,)", "lon (1,)", "one of each"]),
     "table of latitudes": (lambda: Domain.from_points([[1.0], [2]], [1, 2]), ["(2, 1)", "flat"]),
     "equal places": (
         lambda: Domain.from_points([1.0, 2.0, 1.0], [5.0, 5.0, 5.0]),

@@ -63,6 +63,20 @@ def real_numbers(values: npt.ArrayLike, name: str, error: type[Exception]) -> Fl
     raise error(f"{name}: {kind}; give real numbers, none of them masked, in rows of one length")
 
 
+def place_columns(
+    lat: npt.ArrayLike, lon: npt.ArrayLike, error: type[Exception]
+) -> tuple[FloatArray, FloatArray]:
+    """Flat columns of latitudes and longitudes, one of each per place; the error names none."""
+    both = (("lat", lat), ("lon", lon))
+    north, east = (real_numbers(column, name, error) for name, column in both)
+    if north.ndim != 1 or north.shape != east.shape:
+        raise error(
+            f"lat has shape {north.shape} and lon {east.shape}; give flat lists of degrees, one of "
+            "each per place"
+        )
+    return north, east
+
+
 class _Owned(np.ndarray[Any, Any]):
     """Memory that `frozen` copied, and nobody else writes to."""
 
@@ -100,6 +114,17 @@ def adjacency(
     data = np.ones(len(first)) if weights is None else weights
     ends = (first.astype(np.int32), second.astype(np.int32))
     return scipy.sparse.csr_array((data, ends), shape=(nodes, nodes))
+
+
+def shortest_parallel(
+    a: IntArray, b: IntArray, length: AnyArray
+) -> tuple[IntArray, IntArray, AnyArray]:
+    """Each pair (a, b) once, with the shortest length; loops dropped, pairs ascending."""
+    key = a * (int(b.max(initial=0)) + 1) + b
+    order = np.lexsort((length, key))
+    order = order[a[order] != b[order]]
+    first = order[np.unique(key[order], return_index=True)[1]]
+    return a[first], b[first], length[first]
 
 
 def digest(*arrays: Any) -> str:

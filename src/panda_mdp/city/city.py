@@ -27,12 +27,12 @@ from panda_mdp.base.arrays import (
     adjacency,
     digest,
     frozen,
+    shortest_parallel,
 )
 from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
 from panda_mdp.space.domain import Domain, check_indices, distinct_indices
-from panda_mdp.space.paths import shortest_parallel
 
 Measure = Literal["length", "time"]
 LARGEST = np.finfo(np.float64).max

@@ -19,6 +19,7 @@ from panda_mdp.base.arrays import (
     RebuiltOnCopy,
     frozen,
     is_number,
+    place_columns,
     real_numbers,
 )
 from panda_mdp.base.text import CONTROLS
@@ -41,7 +42,6 @@ from panda_mdp.space.paths import PathMetric, by_density, delaunay, graph_of_rec
 from panda_mdp.space.snapping import (
     Snap,
     Snaps,
-    degrees,
     snap_place,
     snap_places,
     snap_values,
@@ -573,11 +573,7 @@ def check_records(records: ArrayLike, size: int, error: type[Exception] = Domain
 
 def _places(lat: ArrayLike, lon: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Latitudes and longitudes of records, the latter in [-180, 180)."""
-    lats, lons = (degrees(c, name, DomainError) for c, name in ((lat, "lat"), (lon, "lon")))
-    if len(lats) != len(lons):
-        raise DomainError(
-            f"lat has {len(lats)} entries and lon {len(lons)}; give one of each per record"
-        )
+    lats, lons = place_columns(lat, lon, DomainError)
     check_places(lats, lons)
     lons = np.where(lons >= 180, lons - 360, lons)
     # Squares of such degrees underflow; as a length they are nothing.

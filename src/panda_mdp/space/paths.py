@@ -34,7 +34,13 @@ from typing import Any, Self
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, adjacency, frozen
+from panda_mdp.base.arrays import (
+    FloatArray,
+    IntArray,
+    adjacency,
+    frozen,
+    shortest_parallel,
+)
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import (
@@ -70,17 +76,6 @@ def both_ways(edges: IntArray, lengths: FloatArray, nodes: int) -> scipy.sparse.
 def _whole(graph: scipy.sparse.csr_array) -> tuple[IntArray, ...]:
     """A graph as searches take it: where the neighbours of every node begin, those, and steps."""
     return tuple(part.astype(np.int64) for part in (graph.indptr, graph.indices, graph.data))
-
-
-def shortest_parallel(
-    a: IntArray, b: IntArray, length: AnyArray
-) -> tuple[IntArray, IntArray, AnyArray]:
-    """Each pair (a, b) once, with the shortest length; loops dropped, pairs ascending."""
-    key = a * (int(b.max(initial=0)) + 1) + b
-    order = np.lexsort((length, key))
-    order = order[a[order] != b[order]]
-    first = order[np.unique(key[order], return_index=True)[1]]
-    return a[first], b[first], length[first]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, is_number, real_numbers
+from panda_mdp.base.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    is_number,
+    place_columns,
+    real_numbers,
+)
 from panda_mdp.errors import SnapError
 from panda_mdp.space.metrics import (
     EARTH_RADIUS_KM,
@@ -73,7 +80,7 @@ class Snaps:
 
 def snap_place(metric: Haversine, lat: Any, lon: Any, limit: float) -> Snap:
     """The record nearest to one place; an error, which does not name it, beyond the limit."""
-    place = degrees([lat, lon], "the place")
+    place = real_numbers([lat, lon], "the place", SnapError)
     snaps = snap_places(metric, place, place[::-1], limit)
     refusal = (
         f"the place lies more than the limit of {limit:g} km from every record; "
@@ -89,12 +96,7 @@ def snap_place(metric: Haversine, lat: Any, lon: Any, limit: float) -> Snap:
 def snap_places(metric: Haversine, lat: ArrayLike, lon: ArrayLike, limit: float) -> Snaps:
     """The records nearest to many places; equal to one by one, up to nanometres."""
     check_limit(limit)
-    north = degrees(lat, "lat")
-    east = degrees(lon, "lon")
-    if north.shape != east.shape:
-        raise SnapError(
-            f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
-        )
+    north, east = place_columns(lat, lon, SnapError)
     valid = are_places(north, east)
     north = np.where(valid, north, 0.0)
     east = np.where(valid, east, 0.0)
@@ -129,11 +131,3 @@ def check_limit(limit: float) -> None:
         raise SnapError(
             f"the snap limit is {limit!r}; it must be positive, in the unit of distances"
         )
-
-
-def degrees(values: ArrayLike, name: str, error: type[Exception] = SnapError) -> FloatArray:
-    """A flat column of degrees; the error names none of them."""
-    column = real_numbers(values, name, error)
-    if column.ndim != 1:
-        raise error(f"{name} has shape {column.shape}; give a flat list of degrees")
-    return column

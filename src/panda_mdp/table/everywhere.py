@@ -8,12 +8,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.base.arrays import FloatArray, frozen, place_columns
 from panda_mdp.errors import PrivacyError, SnapError, sealed
 from panda_mdp.privacy.continuous import ContinuousAudit, audit_mesh
 from panda_mdp.privacy.quantise import BITS, TOTAL, BitSource, SystemBits, choose_rows
 from panda_mdp.space.mesh import UNITS, WEIGHT_BITS, Located, Mesh, check_covered
-from panda_mdp.space.snapping import degrees
 from panda_mdp.table.mechanism import Mechanism
 
 
@@ -102,12 +101,6 @@ def draw_at(
 
 
 def _located(table: EverywhereMechanism, lat: npt.ArrayLike, lon: npt.ArrayLike) -> Located:
-    north = degrees(np.atleast_1d(lat), "lat")
-    east = degrees(np.atleast_1d(lon), "lon")
-    if north.shape != east.shape:
-        raise SnapError(
-            f"lat has shape {north.shape} and lon {east.shape}; give one of each per place"
-        )
-    located = table.mesh.locate(north, east)
+    located = table.mesh.locate(*place_columns(np.atleast_1d(lat), np.atleast_1d(lon), SnapError))
     check_covered(located)
     return located
