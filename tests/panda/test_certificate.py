@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
-from panda_mdp.errors import MethodError
+from panda_mdp.base.threads import within
+from panda_mdp.errors import MethodError, TimeLimitError
 from panda_mdp.panda.certificate import Limits, cap, certified_budgets, certify
 from panda_mdp.panda.law import AnchorLaw
 
@@ -116,3 +117,62 @@ def test_budgets_of_almost_sure_coins_are_those_of_the_enumeration(chance) -> No
     cap(law, epsilon, budgets, delta)
     assert budgets == pytest.approx(expected, rel=1e-9)
     assert certify(law, epsilon, delta, budgets * (1 - 1e-9)).violation <= delta
+
+
+class Ticking:
+    """A clock that goes on by a second at every look, and jumps by months at one of them."""
+
+    def __init__(self, jumps_at: int) -> None:
+        self.looks = 0
+        self.jumps_at = jumps_at
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return self.looks + 1e7 * (self.looks >= self.jumps_at)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_an_account_of_coins_ends_when_its_time_is_over(rate) -> None:
+    """Whatever it is doing when the clock jumps; with time enough it is the one without a limit,
+    and blocks of rows change nothing."""
+    rng = np.random.default_rng(5)
+    domain = pm.Domain.from_vectors(rng.random((600, 2)) * 5, unit="km")
+    problem = pm.Problem(domain, [0, 1], domain.distances(None, [0, 1]), epsilon=3.0)
+    chosen = np.arange(0, 600, 30)
+    coins = pm.BernoulliAnchors("exponential", 0.999, rate, 1.0, candidates=chosen)
+
+    def accounted(clock: Ticking, limit: float | None) -> tuple[float, object]:
+        with within(1e9, clock):
+            found = coins.scheme(problem, 1e-2, pm.PandaOptions(time_limit=limit)).account
+        return found.violation, found.pair
+
+    clock = Ticking(1 << 30)
+    found = accounted(clock, None)
+    looks = clock.looks
+    assert looks >= 6
+    limited = Ticking(1 << 30)
+    assert found == accounted(limited, 1e6)
+    with pytest.raises(TimeLimitError):
+        accounted(Ticking(1 << 30), 1.5)
+    # The clock is read once more for each part's beginning: a jump there ends nothing.
+    begun = []
+    for jump in range(2, limited.looks + 1):
+        try:
+            begun.append(accounted(Ticking(jump), 1e6))
+        except TimeLimitError:
+            continue
+    assert begun == [found] * len(begun)
+    assert len(begun) <= 4
+
+
+def test_rows_at_a_time_change_no_account() -> None:
+    rng = np.random.default_rng(6)
+    domain = pm.Domain.from_vectors(rng.random((80, 2)) * 3, unit="km")
+    law = pm.BernoulliAnchors("exponential", 0.99, 0.1, 1.0, candidates=np.arange(0, 80, 9)).on(
+        domain
+    )
+    whole = certified_budgets(law, 4.0, 1e-2)
+    assert np.array_equal(whole, certified_budgets(law, 4.0, 1e-2, limits=Limits(rows=7)))
+    few, all_rows = (certify(law, 4.0, 1e-3, whole, Limits(rows=n)) for n in (7, 1000))
+    assert (few.violation, few.pair) == (all_rows.violation, all_rows.pair)
+    assert few.violation > 0

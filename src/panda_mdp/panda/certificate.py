@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.base.threads import check_time
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.leakage import cost_table
@@ -42,6 +43,8 @@ class Limits:
     """Candidates that everybody selects alike: a table of budgets has 2 GB then."""
     block_entries: int = BLOCK_ENTRIES
     """Entries of a pairwise table that are in memory at a time, where not all need be."""
+    rows: int = 256
+    """Records of which all pairs are looked at between two looks at the clock."""
     listed: int = 64
     """Surrogates beyond a record's nearest candidates of this number count as unsafe."""
 
@@ -147,8 +150,9 @@ def _rooms(law: AnchorLaw, epsilon: float, limits: Limits) -> Iterator[tuple[int
     domain = law.domain
     size = law.domain.size
     if law.indifferent:
-        step = max(1, limits.block_entries // size)
+        step = max(1, min(limits.rows, limits.block_entries // size))
         for begin in range(0, size, step):
+            check_time()
             some = np.arange(begin, min(begin + step, size))
             yield begin, epsilon * domain.distances(some) * (1 - 1e-12)
         return
@@ -159,5 +163,9 @@ def _rooms(law: AnchorLaw, epsilon: float, limits: Limits) -> Iterator[tuple[int
             "(rate 0)"
         )
     distance = domain.distances()
-    cost = cost_table(law, law.all_rows, distance)
-    yield 0, epsilon * distance * (1 - 1e-12) - cost * (1 + 1e-12)
+    check_time()
+    rooms = epsilon * distance * (1 - 1e-12)
+    rooms -= cost_table(law, law.all_rows, distance) * (1 + 1e-12)
+    for begin in range(0, size, limits.rows):
+        check_time()
+        yield begin, rooms[begin : begin + limits.rows]

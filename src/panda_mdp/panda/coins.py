@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen
+from panda_mdp.base.threads import current_clock, within
 from panda_mdp.errors import EmptyAnchorsError, MethodError, SurrogateError
 from panda_mdp.panda.anpo import AnchorTable, solve_anchors
 from panda_mdp.panda.candidates import (
@@ -211,12 +213,17 @@ class CoinScheme(Scheme):
         """The law of the coins on the problem's domain."""
         return self.selection.on(self.problem.domain)
 
+    def _limited(self) -> AbstractContextManager[None]:
+        """The time of what is accounted for inside."""
+        return within(self.options.time_limit, current_clock())
+
     @cached_property
     def conditions(self) -> Feasibility:
         """What the paper's argument needs. Only the cost of Phase I is necessary for ours."""
         epsilon = self.problem.epsilon
         prior = self.problem.prior
-        return feasibility(self.law, epsilon, self.delta, prior, self.selection.neighbours)
+        with self._limited():
+            return feasibility(self.law, epsilon, self.delta, prior, self.selection.neighbours)
 
     @property
     def selection_epsilon(self) -> float:
@@ -232,7 +239,8 @@ class CoinScheme(Scheme):
         """What rows of candidates may differ by, in nats, (n, n), whatever anybody uploads."""
         if self.options.budgets == "margin":
             return self.margins(self.law.candidates).budgets
-        return certified_budgets(self.law, self.problem.epsilon, self.delta)
+        with self._limited():
+            return certified_budgets(self.law, self.problem.epsilon, self.delta)
 
     def margins(self, anchors: IntArray) -> MarginPlan:
         """The paper's margins and budgets between some anchors."""
@@ -251,7 +259,9 @@ class CoinScheme(Scheme):
     def account(self) -> Account:
         if not self.affordable:
             return Account(1.0, self.conditions.cost.pair, self.conditions.failure)
-        found = certify(self.law, self.problem.epsilon, self.delta, self.budgets)
+        budgets = self.budgets
+        with self._limited():
+            found = certify(self.law, self.problem.epsilon, self.delta, budgets)
         if found.violation <= self.delta:
             return found
         x, x2 = found.pair

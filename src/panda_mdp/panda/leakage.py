@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.threads import check_time
 from panda_mdp.panda.law import AnchorLaw, Rows
 from panda_mdp.space.metrics import TRIANGLE_TOLERANCE
 
@@ -95,11 +96,13 @@ def worst_leakage(law: AnchorLaw) -> WorstLeakage:
     worst = WorstLeakage(0.0, (0, 1), domain.distance(0, 1))
     split = 2 * law.radius * SPLIT_SLACK
     for first, second, distance in domain.pairs_within(split):
+        check_time()
         if len(first):
             worst = worst.or_larger(leakages(law, rows, first, second), distance, first, second)
     up, down = one_sided(law, rows)
     if up.max() + down.max() > worst.rate * split:
         for block, distance in domain.blocks():
+            check_time()
             mine = everyone[block, None]
             totals = np.maximum(up[mine] + down, down[mine] + up) * (distance >= split)
             worst = worst.or_larger(totals, distance, mine, everyone)

@@ -38,6 +38,7 @@ from panda_mdp.base.arrays import (
     frozen,
     stopwatch,
 )
+from panda_mdp.base.threads import check_time
 from panda_mdp.errors import (
     CoverageError,
     InfeasibleError,
@@ -191,6 +192,7 @@ def uncovered(
     columns = near.tocsc()
     out = np.empty(len(anchors))
     for k, (anchor, window) in enumerate(zip(anchors, windows, strict=True)):
+        check_time()
         entries = slice(columns.indptr[anchor], columns.indptr[anchor + 1])
         selected = np.full(len(prior), law.tail)
         selected[columns.indices[entries]] = columns.data[entries]

@@ -97,6 +97,8 @@ class PandaOptions:
     """The structured engine, Benders decomposition, or HiGHS."""
     gap: float = 0.01
     time_limit: float | None = None
+    """Seconds: of the solver, and of each part of an account of coins, which is all of it or
+    nothing (`TimeLimitError`)."""
 
     def __post_init__(self) -> None:
         words = {"budgets": Budgets, "pairs": Pairs, "weights": Weights, "solver": Solver}

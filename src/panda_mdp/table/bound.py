@@ -273,15 +273,16 @@ def _reduced_blocks(
     vanish by a smallest float for each. Losses that are computed err by a share of their own.
     """
     pairs = multipliers.pairs
+    owner = multipliers.owner
     size = problem.size
     metric = problem.domain.metric
     length = metric.pairs(pairs[:, 0], pairs[:, 1])
     growths = growth(problem.epsilon, length, metric.relative_error)
-    first, second = pairs[multipliers.owner].T
+    first, second = pairs[owner].T
     shape, values = (size, problem.outputs_count), multipliers.values
     up = scipy.sparse.csr_array((values, (first, multipliers.columns)), shape=shape)
     with np.errstate(invalid="ignore", over="ignore"):
-        lent = growths[multipliers.owner] * values
+        lent = growths[owner] * values
     down = scipy.sparse.csr_array((lent, (second, multipliers.columns)), shape=shape)
     terms = allowance * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
     step = max(1, BLOCK_ENTRIES // problem.outputs_count)

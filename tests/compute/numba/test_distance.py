@@ -8,6 +8,7 @@ import pytest
 from helpers import KINDS, exact_distance, random_domain
 
 from panda_mdp import Domain
+from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import (
     EUCLIDEAN,
     HAVERSINE,
@@ -120,6 +121,24 @@ def test_long_sums_lose_nothing():
 def test_distances_take_no_fast_arithmetic_from_loops_that_ask_for_them():
     """A loop is compiled for whoever calls it first, and its options were that one's."""
     assert fill.targetoptions["fastmath"] is False
+    assert fill.targetoptions["error_model"] == "python"
+
+
+def test_what_a_quotient_by_0_is_does_not_follow_from_who_asks_first():
+    """A loop that says nothing keeps its check, compiled for one that has none."""
+
+    @njit()
+    def quotient(a, b):
+        return a / b
+
+    @njit(error_model="numpy")
+    def unchecked(a, b):
+        return quotient(a, b)
+
+    with pytest.raises(ZeroDivisionError):
+        unchecked(1.0, 0.0)
+    with pytest.raises(ZeroDivisionError):
+        quotient(1.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

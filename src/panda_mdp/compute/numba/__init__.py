@@ -51,9 +51,10 @@ def njit(*, sources=SHARED, **options):
     """`numba.njit` with a cache that is renewed when any of `sources` changes.
 
     What a loop does not say of its arithmetic it would take from the one that it is first compiled
-    for, and keep: distances that a fast loop asked for first would lose their compensated sums.
+    for, and keep: distances that a fast loop asked for first would lose their compensated sums, and
+    quotients their check for 0.
     """
-    options = {"fastmath": False, **options}
+    options = {"fastmath": False, "error_model": "python", **options}
 
     def decorate(function):
         compiled = numba.njit(cache=True, **options)(function)

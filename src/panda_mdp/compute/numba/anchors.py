@@ -87,46 +87,54 @@ def _probability(coins, row, a):
 
 
 @njit()
-def _unsafe_surrogates(x, y, who, ranked, coins, budgets, place, room, tiny, pairs, masses):
+def _note_ranks(ranked, x, place, rank):
+    """The position of every candidate in x's list; the list's length where it is not in it."""
+    rank[:] = ranked.shape[1]
+    for i in range(ranked.shape[1]):
+        rank[place[ranked[x, i]]] = i
+
+
+@njit()
+def _unsafe_surrogates(
+    x, y, who, ranked, rank, coins, budgets, place, room, tiny, chances, pairs, masses
+):
     """Surrogates (a, b) of x and y in one set drawn by record `who` with a budget above `room`.
 
     Enumerates: a selected and nothing before it in x's order, b selected and nothing before it in
     y's. Fills `pairs` with places in `budgets`, and `masses`; returns how many there are and the
     probability of what was not looked at: sets whose surrogates lie beyond the lists in `ranked`,
-    or are rarer than `tiny`.
+    or are rarer than `tiny`. `rank` has the positions in x's list, `chances` room for y's.
     """
     width = ranked.shape[1]
     count = 0
+    known = 0
     unseen = 0.0
     none = 1.0
     for i in range(width):
         if none <= tiny:
             break
-        a = ranked[x, i]
-        p = _probability(coins, who, a)
+        a = place[ranked[x, i]]
+        p = _probability(coins, who, ranked[x, i])
         rest = none * p
         none *= 1.0 - p
         for j in range(width):
             if rest <= tiny:
                 break
-            b = ranked[y, j]
+            b = place[ranked[y, j]]
+            if j == known:
+                chances[j] = _probability(coins, who, ranked[y, j])
+                known += 1
             if b == a:
                 # One and the same row for both records.
                 rest = 0.0
                 break
-            before = False
-            for k in range(i):
-                if ranked[x, k] == b:
-                    before = True
-                    break
-            if before:
+            if rank[b] < i:
                 continue
-            q = _probability(coins, who, b)
-            if budgets[place[a], place[b]] > room:
-                pairs[count] = place[a], place[b]
-                masses[count] = rest * q
+            if budgets[a, b] > room:
+                pairs[count] = a, b
+                masses[count] = rest * chances[j]
                 count += 1
-            rest *= 1.0 - q
+            rest *= 1.0 - chances[j]
         unseen += rest
     return count, unseen + none
 
@@ -134,16 +142,19 @@ def _unsafe_surrogates(x, y, who, ranked, coins, budgets, place, room, tiny, pai
 @njit(nogil=True)
 def _unsafe_pairs(begin, end, first, ranked, coins, budgets, place, room, tiny, worst, partner):
     pairs = np.empty((ranked.shape[1] ** 2, 2), np.int64)
-    masses = np.empty(len(pairs))
+    masses, chances = np.empty(len(pairs)), np.empty(ranked.shape[1])
+    rank = np.empty(len(budgets), np.int64)
     for i in range(begin, end):
         x = first + i
+        _note_ranks(ranked, x, place, rank)
         for y in range(x):
             mass = 1.0 if room[i, y] < 0.0 else 0.0
             for who in (x, y):
                 if room[i, y] >= 0.0:
                     count, unseen = _unsafe_surrogates(
-                        x, y, who, ranked, coins, budgets, place, room[i, y], tiny, pairs, masses
-                    )
+                        x, y, who, ranked, rank, coins, budgets, place, room[i, y], tiny, chances,
+                        pairs, masses,
+                    )  # fmt: skip
                     mass = max(mass, masses[:count].sum() + unseen)
             if mass > worst[i]:
                 worst[i] = mass
@@ -184,9 +195,11 @@ def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny):
     does.
     """
     pairs = np.empty((ranked.shape[1] ** 2, 2), np.int64)
-    masses = np.empty(len(pairs))
+    masses, chances = np.empty(len(pairs)), np.empty(ranked.shape[1])
+    rank = np.empty(len(budgets), np.int64)
     for i in range(len(room)):
         x = begin + i
+        _note_ranks(ranked, x, place, rank)
         for y in range(x):
             most = room[i, y]
             if most < 0.0:
@@ -203,8 +216,9 @@ def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny):
                     budgets[a, b] = budgets[b, a] = min(budgets[a, b], most)
                     continue
                 count, unseen = _unsafe_surrogates(
-                    x, y, who, ranked, coins, budgets, place, most, tiny, pairs, masses
-                )
+                    x, y, who, ranked, rank, coins, budgets, place, most, tiny, chances, pairs,
+                    masses,
+                )  # fmt: skip
                 # What is not seen is unsafe already, whatever the budgets are.
                 left = delta - unseen
                 levels = np.empty(count)

@@ -176,12 +176,13 @@ class Client(AbstractContextManager["Client"]):
         result is the `Plan` of the deployment's kind.
         """
         # First, so that all deployments ask for the same things in the same order.
+        key = self.key
         info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
         if info.name != name:
             raise ProtocolError(
                 "the server described another deployment than the one that was asked for"
             )
-        stated = read_statement(info, self.key)
+        stated = read_statement(info, key)
         log = self.trust.witnessed(self.log())
         number = log.number_of(info.signed, f"deployment {name}")
         self.trust.check_statement(stated, number)
@@ -189,7 +190,7 @@ class Client(AbstractContextManager["Client"]):
             log.check_round(name, info.round)
         else:
             table = info.table
-            table.verify(self.key)
+            table.verify(key)
             log.number_of(table.signed, f"table {table.name}")
             self.trust.check_version(stated, version, accept_update)
         plan = PLANS[info.kind](self, info)

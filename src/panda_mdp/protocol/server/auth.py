@@ -91,11 +91,12 @@ class TokenBook(Remembered[Token | None]):
 
     def load(self) -> None:
         """Read the latest tokens at once: asking for each would cost more than its report does."""
+        counted = self._counted
         latest = TokenRow.created.desc()
         query = select(*_COLUMNS).filter_by(revoked=None).order_by(latest).limit(MOST_CACHED // 2)
         with self._store.read() as session:
             tokens = [Token(*row) for row in session.execute(query)]
-        self._keep(((token.id, token) for token in tokens), self._counted)
+        self._keep(((token.id, token) for token in tokens), counted)
 
     def make(
         self,
@@ -109,6 +110,7 @@ class TokenBook(Remembered[Token | None]):
     ) -> list[TokenMade]:
         """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
         an invitation that pays for them instead."""
+        counted = self._counted
         expires = _after(expires_in_s)
         created = now()
         batch = secrets.token_hex(6) if code is None else code.split("_", 2)[1]
@@ -130,7 +132,7 @@ class TokenBook(Remembered[Token | None]):
                 _take_place(session, code)
             session.add_all(rows)
         tokens = ((row.id, Token(row.id, row.digest, role, expires, created)) for row in rows)
-        self._keep(tokens, self._counted)
+        self._keep(tokens, counted)
         return made
 
     def count(self, role: Role | None = None) -> int:

@@ -248,9 +248,10 @@ class Store:
         with self.write() as session:
             session.scalar(select(func.max(ReportRow.seq)))
             row = session.merge(SettingRow(key="checked", value=str(now_ms())))
+            written = row.value
             session.flush()
             session.refresh(row)
-            if row.value != row.value:
+            if row.value != written:
                 raise SQLAlchemyError("what was written cannot be read")
 
     @contextmanager
@@ -303,10 +304,11 @@ class Remembered(Generic[T]):
 
     def fetch(self, key: str) -> T:
         """What the store says."""
+        counted = self._counted
         with self._store.read() as session:
             entry = self._lookup(session, key)
         if entry is not None:
-            self._keep([(key, entry)], self._counted)
+            self._keep([(key, entry)], counted)
         return entry
 
     def refresh(self) -> None:
