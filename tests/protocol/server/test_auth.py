@@ -115,17 +115,26 @@ def test_revoking_works_at_once_and_elsewhere_after_a_refresh(database: str) -> 
 
 
 class Interrupted(Store):
-    """A store whose next reader is held up by something else."""
+    """A store in which something else happens once: before it is read, or after it is written."""
 
-    between: Callable[[], None] | None = None
+    before_reading: Callable[[], None] | None = None
+    after_writing: Callable[[], None] | None = None
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        happening, self.between = self.between, None
+        happening, self.before_reading = self.before_reading, None
         if happening is not None:
             happening()
         with super().read() as session:
             yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        happening, self.after_writing = self.after_writing, None
+        with super().write() as session:
+            yield session
+        if happening is not None:
+            happening()
 
 
 def test_a_token_read_while_another_is_revoked_is_not_cached(database: str) -> None:
@@ -138,10 +147,40 @@ def test_a_token_read_while_another_is_revoked_is_not_cached(database: str) -> N
             later.refresh()
 
         # The revocation comes between the question and the answer.
-        store.between = revoke
+        store.before_reading = revoke
         assert later.fetch(made[0].id) is not None
         assert later.cached(made[0].id) is None
         assert later.fetch(made[0].id) == later.cached(made[0].id)
+
+
+def test_tokens_loaded_while_one_is_revoked_are_not_cached(database: str) -> None:
+    with Interrupted.create(database) as store:
+        book, later = TokenBook(store), TokenBook(store)
+        made = book.make("reporter", count=2)
+
+        def revoke() -> None:
+            book.revoke(made[1].id)
+            later.refresh()
+
+        store.before_reading = revoke
+        later.load()
+        assert later.cached(made[0].id) is None
+        later.load()
+        assert later.cached(made[0].id) is not None and later.cached(made[1].id) is None
+
+
+def test_a_token_revoked_before_its_maker_knows_it_is_not_cached(database: str) -> None:
+    with Interrupted.create(database) as store:
+        book, other = TokenBook(store), TokenBook(store)
+
+        def revoke() -> None:
+            # An operator's list shows it as soon as it is written.
+            other.revoke(other.list()[0].id)
+            book.refresh()
+
+        store.after_writing = revoke
+        [made] = book.make("reporter")
+        assert book.cached(made.id) is None and book.fetch(made.id) is None
 
 
 def test_a_token_shows_no_digest() -> None:

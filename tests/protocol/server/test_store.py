@@ -9,6 +9,7 @@ from pathlib import Path
 import copied
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 
 from panda_mdp.errors import FileFormatError, InvalidInputError
 from panda_mdp.protocol.server.auth import TokenBook
@@ -137,6 +138,23 @@ def test_a_second_server_does_not_start(tmp_path: Path) -> None:
         found = copied.run(["serve", *where], tmp_path)
     assert found.returncode == 2
     assert "another server uses this database" in found.stderr
+
+
+def test_a_store_that_answers_with_something_else_is_not_writable(tmp_path: Path) -> None:
+    """Such as a disk that goes back to what it held before."""
+    with Store.create(str(tmp_path / "panda.db")) as store:
+        store.check_writable()
+        with store.write() as session:
+            session.execute(
+                text(
+                    "CREATE TRIGGER forgetful AFTER UPDATE ON meta WHEN new.key = 'checked' "
+                    "BEGIN UPDATE meta SET value = old.value WHERE key = 'checked'; END"
+                )
+            )
+        with pytest.raises(SQLAlchemyError, match="cannot be read"):
+            store.check_writable()
+        with pytest.raises(FileFormatError, match="cannot be written"):
+            store.check_start()
 
 
 def test_a_read_sees_one_state(tmp_path: Path) -> None:
