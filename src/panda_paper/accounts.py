@@ -19,9 +19,11 @@ values of a pair:
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray, adjacency
+from panda_mdp.base.arrays import FloatArray, IntArray, adjacency, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.panda.anpo import relaxed_bound, solver_of
 from panda_mdp.panda.audit import audit_set
@@ -36,7 +38,7 @@ from panda_mdp.panda.margins import (
     feasibility,
 )
 from panda_mdp.panda.run import PandaRun, study_panda
-from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.panda.selection import PandaOptions, budget_shares
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
 from panda_paper.published import (
@@ -75,7 +77,6 @@ def run_accounts(draw: Draw) -> Outcome:
     law = BernoulliAnchors(draw.decay).on(problem.domain)
     weights = covered(law, draw.users)
     fit = feasibility(law, problem.epsilon, draw.delta, problem.prior, COVERED)
-    draw.clock.lap("feasibility")
     generator = np.random.default_rng([draw.seed, STREAM])
     count = min(SAMPLE, int((weights > 0).sum()))
     sample = generator.choice(len(weights), count, replace=False, p=weights / weights.sum())
@@ -86,11 +87,12 @@ def run_accounts(draw: Draw) -> Outcome:
         **_shares(plan),
         **_conditions(fit),
     }
-    return Outcome(values, draw.clock.lap("shares"))
+    return Outcome(values)
 
 
 def run_text_table(draw: Draw) -> Outcome:
     """Both phases without a guarantee: loss, time, budget shares, and audits of drawn sets."""
+    spent = stopwatch()
     run = study_panda(
         draw.problem,
         draw.users,
@@ -99,7 +101,7 @@ def run_text_table(draw: Draw) -> Outcome:
         PandaOptions(weights="prior", time_limit=draw.limit),
         seed=draw.seed,
     )
-    ((_, spent),) = draw.clock.lap("all")
+    ((_, seconds),) = spent("all")
     law = run.scheme.law
     plan = MarginPlan.over(draw.problem, law, run.anchors, draw.delta, neighbours=COVERED)
     values: Facts = {
@@ -109,7 +111,7 @@ def run_text_table(draw: Draw) -> Outcome:
         **_shares(plan),
         **_conditions(plan.feasibility),
     }
-    return Outcome(values, (*run.stages, ("the rest", max(0.0, spent - run.seconds))))
+    return Outcome(values, (*run.stages, ("the rest", max(0.0, seconds - run.seconds))))
 
 
 def covered(law: AnchorLaw, users: IntArray) -> FloatArray:
@@ -128,21 +130,30 @@ def audited(run: PandaRun) -> Facts:
 
 
 def _shares(plan: MarginPlan) -> dict[str, float]:
-    """Mean shares of eps d over all pairs of anchors, and of Phase I over the near ones."""
-    shares = plan.shares
-    near_pairs = np.triu(plan.distance < NEAR_KM, k=1)
-    rates = plan.leakage[near_pairs] / (plan.problem.epsilon * plan.distance[near_pairs])
+    """How eps d is spent, and how often nothing of it is left."""
+    whole = plan.problem.epsilon * plan.distance
+    clipped = plan.clipped / max(1, plan.pair_count)
     return {
-        "near_cost": _median(rates),
-        "share_selection": shares.selection,
-        "share_margin": shares.margin,
-        "share_rest": shares.remaining,
-        "clipped": plan.clipped / max(1, plan.pair_count),
+        **spending("share", plan.distance, whole, plan.leakage, plan.margin),
+        "clipped": clipped,
     }
 
 
-def _median(values: FloatArray) -> float:
-    return float(np.median(values)) if len(values) else float("nan")
+def spending(
+    name: str, distance: FloatArray, whole: FloatArray, cost: FloatArray, margin: FloatArray
+) -> dict[str, float]:
+    """Mean shares of eps d, `whole`, over pairs of anchors, Phase I at most everything and the
+    margin at most what is left; and what Phase I costs of it in the median of near pairs, not cut
+    off at 1."""
+    shares = budget_shares(whole, cost, margin)
+    near_pairs = np.triu(distance < NEAR_KM, k=1)
+    rates = cost[near_pairs] / whole[near_pairs]
+    return {
+        "near_cost": float(np.median(rates)) if len(rates) else float("nan"),
+        f"{name}_selection": shares.selection,
+        f"{name}_margin": shares.margin,
+        f"{name}_rest": shares.remaining,
+    }
 
 
 def _conditions(fit: Feasibility) -> Facts:
@@ -158,10 +169,8 @@ def run_bound(draw: Draw) -> Outcome:
     of the same run with Phase I charged what Proposition 1 says, all factors of it.
     """
     run = published_run(draw)
-    draw.clock.lap("run")
     weights = np.full(len(run.anchors), 1 / len(run.anchors))
     bound = relaxed_bound(draw.problem, run.anchors, weights, solver_of(time_limit=draw.limit))
-    draw.clock.lap("relaxed AnPO")
     nothing = np.zeros(draw.problem.size)
     reports = [run.scan(one, nothing)[1] for one in run.anchor_sets if len(one)][:AUDITED]
     values: Facts = {
@@ -171,30 +180,14 @@ def run_bound(draw: Draw) -> Outcome:
     if bound is not None:
         values["relaxed_m"] = METRES * bound
         values["ratio"] = run.anchor_loss / bound if bound > 0 else float("nan")
-    return Outcome(values, draw.clock.lap("audit"))
+    return Outcome(values)
 
 
 def real_shares(run: PublishedRun) -> dict[str, float]:
-    """How eps d is spent when Phase I is charged in full, and what it costs near pairs.
-
-    Shares are means over pairs of anchors: Phase I at most everything, the margin as the run
-    charges it, at most what is left. `near_cost` is the median over pairs nearer than 2 km of
-    Phase I's cost over eps d, not cut off at 1.
-    """
-    upper = np.triu_indices(len(run.anchors), k=1)
-    if not len(upper[0]):
-        return {}
-    distance = run.distance[upper]
-    whole = run.problem.epsilon * distance
-    spent = cost_table(run.law, run.law.rows(run.anchors), run.distance)[upper] / whole
-    first = np.minimum(1.0, spent)
-    second = np.clip(np.maximum(run.margin, run.margin.T)[upper] / whole, 0.0, 1.0 - first)
-    return {
-        "real_selection": float(first.mean()),
-        "real_margin": float(second.mean()),
-        "real_rest": float((1.0 - first - second).mean()),
-        "near_cost": _median(spent[distance < NEAR_KM]),
-    }
+    """How eps d is spent when Phase I is charged in full, the margin as the run charges it."""
+    cost = cost_table(run.law, run.law.rows(run.anchors), run.distance)
+    whole = run.problem.epsilon * run.distance
+    return spending("real", run.distance, whole, cost, np.maximum(run.margin, run.margin.T))
 
 
 def run_clustering(draw: Draw) -> Outcome:
@@ -213,7 +206,7 @@ def run_clustering(draw: Draw) -> Outcome:
         "coefficient": clustering_coefficient(domain, domain.diameter / PARTS, anchors),
         "anchors": domain.size if anchors is None else len(anchors),
     }
-    return Outcome(values, draw.clock.lap("clustering"))
+    return Outcome(values)
 
 
 def clustering_coefficient(
@@ -255,9 +248,7 @@ def within_margin(values: CandidateValues, delta: float) -> float:
     >>> pair.margin(0.1), within_margin(pair, 0.1), within_margin(pair, 0.3)
     (inf, 3.0, 1.0)
     """
-    failing = np.cumsum(values.mass)
-    needed = int(np.searchsorted(failing, delta * failing[-1], side="right"))
-    return float(values.delta[min(needed, len(values.delta) - 1)])
+    return replace(values, mass=values.mass / values.mass.sum(), shortfall=0.0).margin(delta)
 
 
 def mean_margins(law: AnchorLaw, pairs: IntArray, epsilon: float, delta: float) -> dict[str, float]:
@@ -300,7 +291,7 @@ def run_margins(draw: Draw) -> Outcome:
         law = selection.on(domain)
         means.append(mean_margins(law, pairs, draw.problem.epsilon, draw.delta))
     values = {name: [one[name] for one in means] for name in ("margin", "none", "within")}
-    return Outcome({"rates": list(RATES), **values}, draw.clock.lap("margins"))
+    return Outcome({"rates": list(RATES), **values})
 
 
 def run_estimates(draw: Draw) -> Outcome:
@@ -328,7 +319,7 @@ def run_estimates(draw: Draw) -> Outcome:
         "none": real.unreached_pairs / pairs,
         "uncovered": estimated.uncovered_pairs / pairs,
     }
-    return Outcome(values, draw.clock.lap("margins"))
+    return Outcome(values)
 
 
 def run_selection(draw: Draw) -> Outcome:
@@ -351,7 +342,7 @@ def run_selection(draw: Draw) -> Outcome:
         **_counts("text", BernoulliAnchors(decay).on(domain)),
         **_counts("code", published),
     }
-    return Outcome(values, draw.clock.lap("law"))
+    return Outcome(values)
 
 
 def _counts(name: str, law: AnchorLaw) -> dict[str, float]:

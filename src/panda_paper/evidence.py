@@ -226,11 +226,6 @@ def lower_loss(results: CityResults) -> Quantities:
     }
 
 
-def ratio(results: CityResults) -> Quantities:
-    best, floor = map(results.of("figure23").of("optimal").series, ("loss_m", "lower_bound_m"))
-    return {"optimal": float(np.mean(best.mean / floor.mean)) if len(floor) else NAN}
-
-
 def falls_with_epsilon(results: CityResults) -> Quantities:
     rows = results.of("figure11")
     every = rows.curves(rows.methods, "loss_m", "epsilon", fewest=2)

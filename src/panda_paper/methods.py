@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import InfeasibleError, SolverError
 from panda_mdp.methods.adjust import remap
@@ -88,8 +88,9 @@ def tabled(make: Callable[[Problem, float | None], Any], note: str = "") -> Run:
     """A method that gives one table over all records, from a problem and a limit in seconds."""
 
     def run(draw: Draw) -> Outcome:
+        spent = stopwatch()
         table: Table = make(draw.problem, draw.limit)
-        ((_, seconds),) = draw.clock.lap("all")
+        ((_, seconds),) = spent("all")
         return table_outcome(table, seconds, draw.limit, note)
 
     return run
@@ -113,15 +114,13 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
     if not fit.fits:
         # What each condition says before its reasons.
         reasons = "; ".join(str(error).partition(":")[0] for error in fit.problems)
-        return Outcome(values, draw.clock.lap("feasibility"), "infeasible", reasons)
+        return Outcome(values, (), "infeasible", reasons)
     options = PandaOptions(weights="prior", gap=GAP, time_limit=draw.limit)
     try:
         result = panda(problem, draw.users, coins, draw.delta, options, seed=draw.seed)
     except InfeasibleError as error:
         # Its first sentence, without its remedy.
-        note = str(error).split(". ")[0]
-        stages = draw.clock.lap("feasibility and certificate")
-        return Outcome(values, stages, "infeasible", note)
+        return Outcome(values, (), "infeasible", str(error).split(". ")[0])
     verdict = audit_panda(result)
     values |= {
         "loss_m": METRES * result.loss,
@@ -188,6 +187,7 @@ def coarse_published(draw: Draw) -> Outcome:
     A cell is represented by the city's node nearest to its centre (in degrees); its loss in the LP
     is that of the record nearest to the representative; a record takes the row of the nearest one.
     """
+    spent = stopwatch()
     problem = draw.problem
     city = draw.study.city
     nodes = representatives(city.lat, city.lon)
@@ -198,7 +198,7 @@ def coarse_published(draw: Draw) -> Outcome:
     nearest_record = squares.argmin(axis=0)
     distance = Domain.from_points(spots[:, 0], spots[:, 1]).distances()
     cells = representative_problem(problem, distance, nearest_record)
-    stages = draw.clock.lap("cells")
+    stages = spent("cells")
     solved = optimal(cells, GAP, time_limit=draw.limit)
     stages += tuple((f"cells: {name}", seconds) for name, seconds in solved.stages)
     matrix = solved.matrix[nearest_cell]
@@ -243,10 +243,10 @@ def benders_published(draw: Draw) -> Outcome:
     All other pairs of records are unconstrained, so its optimum is below that of the true LP. The
     artifact stops at a gap of 10 %; this solves every component of the 0.8 km graph with HiGHS.
     """
+    spent = stopwatch()
     problem = draw.problem
     distance = problem.domain.distances()
     label = clusters(distance, draw.seed, BENDERS_CLUSTERS)
-    draw.clock.lap("distances and clusters")
     try:
         matrix = solve_near(
             problem.weighted_loss,
@@ -257,8 +257,8 @@ def benders_published(draw: Draw) -> Outcome:
             time_limit=draw.limit,
         )
     except SolverError as error:
-        return Outcome({}, draw.clock.lap("LP"), "time limit", str(error))
-    stages = draw.clock.lap("LP")
+        return Outcome({}, spent("distances, clusters and LP"), "time limit", str(error))
+    stages = spent("distances, clusters and LP")
     table = NoGuarantee.from_matrix(problem, matrix, method="LP+BD, published")
     note = "published variant: only pairs nearer than 0.8 km are constrained"
     return Outcome(audited_values(table), stages, "done", note)
@@ -267,13 +267,14 @@ def benders_published(draw: Draw) -> Outcome:
 def exponential_swapped(draw: Draw) -> Outcome:
     """EM, or EM+BR as the cell says, on the artifact's distances (latitude and longitude
     exchanged); audited on right ones."""
+    spent = stopwatch()
     problem = draw.problem
     # The artifact's EM and EM+BR know only the uniform prior.
     uniform = np.full(problem.size, 1 / problem.size)
     table: Table = exponential(replace(problem, domain=exchanged(problem.domain), prior=uniform))
     if draw.cell.method.startswith("EM+BR"):
         table = remap(table)
-    stages = draw.clock.lap("weights")
+    stages = spent("weights")
     seen = NoGuarantee.from_matrix(problem, table.matrix, method="published distances")
     values = audited_values(seen) | {"loss_m": METRES * table.loss}
     return Outcome(values, stages, "done", "published variant: latitude and longitude exchanged")

@@ -30,7 +30,7 @@ from scipy.cluster.vq import kmeans2
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import connected_components
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Stages
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Stages, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.errors import MethodError, SolverError
@@ -40,7 +40,7 @@ from panda_mdp.panda.law import AnchorLaw, surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_paper.items import SWAPPED
-from panda_paper.study import Draw, Stopwatch
+from panda_paper.study import Draw
 
 ALPHA = 0.95
 RATE = 0.5
@@ -211,7 +211,7 @@ def run_published(
     `swapped` measures distances with latitude and longitude exchanged, as the artifact does.
     `weights` are those of its anchors' losses by position, uniform where None.
     """
-    clock = Stopwatch()
+    spent = stopwatch()
     measured = exchanged(problem.domain) if swapped else problem.domain
     law = published_law(decay, measured, city)
     drawn = draw_sets(law, users, seed)
@@ -220,15 +220,17 @@ def run_published(
         raise MethodError(
             "no user drew any anchor, so there is no table to compute; use more users"
         )
-    clock.lap("draw anchors")
+    stages = spent("draw anchors")
+    spent = stopwatch()
     leakage, margin = published_accounts(law, anchors, problem.epsilon, delta)
     distance = _distances_between(measured, anchors)
-    clock.lap("leakage and margins")
+    stages += spent("leakage and margins")
+    spent = stopwatch()
     share = (np.ones(problem.size) if weights is None else weights)[: len(anchors)]
     cost = problem.loss[anchors] * (share / share.sum())[:, None]
     budget = np.maximum(0.0, np.maximum(0.0, problem.epsilon * distance - leakage) - margin)
     matrix = solve_near(cost, distance, budget, clusters(distance, seed))
-    clock.lap("LP")
+    stages += spent("LP")
     return PublishedRun(
         problem,
         law,
@@ -240,7 +242,7 @@ def run_published(
         margin,
         distance,
         float((cost * matrix).sum()),
-        clock.stages,
+        stages,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from panda_mdp.base.arrays import stopwatch
 from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Bench, Outcome, execute
 from panda_paper.accounts import (
@@ -73,8 +74,11 @@ class CellLaboratory:
         return Workspace(self.study)
 
     def run(self, cell: Cell, limit: float | None) -> Outcome:
-        """Run a cell in this process."""
-        return self.kinds[cell.kind](self.workspace.draw(cell, limit))
+        """Run a cell in this process; it takes what it takes where it names no stages."""
+        draw = self.workspace.draw(cell, limit)
+        spent = stopwatch()
+        outcome = self.kinds[cell.kind](draw)
+        return outcome if outcome.stages else replace(outcome, stages=spent("all"))
 
     def rehearse(self, cell: Cell) -> None:
         """Load the kernels of a cell's method on a small draw, once."""

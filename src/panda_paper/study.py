@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray, Stages
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_problem
@@ -101,21 +101,6 @@ def title_of(name: str, remark: str = "") -> str:
     return f"{title} ({remark})" if remark else title
 
 
-class Stopwatch:
-    """Seconds per stage, in order."""
-
-    def __init__(self) -> None:
-        self.stages: Stages = ()
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> Stages:
-        """End a stage; returns all of them."""
-        now = time.perf_counter()
-        self.stages += ((name, now - self._last),)
-        self._last = now
-        return self.stages
-
-
 @dataclass(frozen=True, eq=False)
 class Draw:
     """A cell at hand: its problem with users, and what a method may need beside.
@@ -132,7 +117,6 @@ class Draw:
     """Records of made-up users, drawn from the prior."""
     seconds: float
     """Time that drawing the problem took, which no method is charged."""
-    clock: Stopwatch = field(default_factory=Stopwatch)
 
     @property
     def seed(self) -> int:

@@ -37,13 +37,13 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import panda_mdp as pm
+from panda_mdp.base.text import canonical
 from panda_mdp.errors import SnapError
 from panda_mdp.privacy.quantise import TOTAL, choose
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import Statement
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
-    canonical_json,
     rows_digest,
     signed_bytes,
     statement_bytes,
@@ -352,7 +352,7 @@ def signing(file: tuple[str, int], identity: str, domain: pm.Domain, weights: np
             "deployment": "panda",
             "version": 7,
             "content": content,
-            "canonical": canonical_json(content).decode(),
+            "canonical": canonical(content).decode(),
             "bytes": over_rows.decode(),
             "signature": key.sign(over_rows),
         },

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
+from panda_mdp.base.text import canonical
 from panda_mdp.errors import SignatureError, SnapError
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.privacy.quantise import TOTAL, choose
 from panda_mdp.protocol.messages.deployments import Statement
 from panda_mdp.protocol.messages.signing import (
     VerifyKey,
-    canonical_json,
     rows_digest,
     signed_bytes,
     statement_bytes,
@@ -129,7 +129,7 @@ def test_signatures():
     signed = signed_bytes("rows", one["deployment"], one["version"], rows_digest(**one["content"]))
     assert signed.decode() == one["bytes"]
     key.verify(signed, one["signature"])
-    assert canonical_json(stated["rows"]["content"]).decode() == stated["rows"]["canonical"]
+    assert canonical(stated["rows"]["content"]).decode() == stated["rows"]["canonical"]
     for epsilon in stated["epsilons"]:
         assert repr(epsilon["value"]) == epsilon["repr"]
 

@@ -8,12 +8,12 @@ import stat
 
 import pytest
 
+from panda_mdp.base.text import canonical
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.catalogue import TableInfo
 from panda_mdp.protocol.messages.signing import (
     SigningKey,
     VerifyKey,
-    canonical_json,
     rows_digest,
     signed_bytes,
 )
@@ -35,9 +35,9 @@ def test_signed_bytes_of_rows_are_those_of_the_contract():
 
 
 def test_canonical_json_refuses_what_is_no_json():
-    assert canonical_json({"b": "é", "a": 1.5}) == b'{"a":1.5,"b":"\\u00e9"}'
+    assert canonical({"b": "é", "a": 1.5}) == b'{"a":1.5,"b":"\\u00e9"}'
     with pytest.raises(ValueError, match="JSON compliant"):
-        canonical_json([float("nan")])
+        canonical([float("nan")])
 
 
 @pytest.mark.parametrize("name", ["rome\n2", "ro\tme", "rømé"])

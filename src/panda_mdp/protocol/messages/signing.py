@@ -27,7 +27,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,6 +40,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import Field, ValidationError
 
 from panda_mdp.base.atomic import FilePath, read_private, write_private, write_whole
+from panda_mdp.base.text import canonical
 from panda_mdp.errors import FileFormatError, SignatureError
 from panda_mdp.protocol.messages.types import Base64, Count, Message
 
@@ -57,18 +57,6 @@ Purpose = Literal[
     "issuer",
     "report",
 ]
-
-
-def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys, no spaces, ASCII only: the same bytes in every language.
-
-    >>> canonical_json({"weights": [["1"]], "anchors": [2]})
-    b'{"anchors":[2],"weights":[["1"]]}'
-    """
-    text = json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
-    return text.encode("ascii")
 
 
 def signed_bytes(purpose: Purpose, *fields: str | float) -> bytes:
@@ -96,7 +84,7 @@ def statement_bytes(name: str, text: str) -> bytes:
 
 def digest_of(value: Any) -> str:
     """The SHA-256 of a value's canonical JSON."""
-    return hashlib.sha256(canonical_json(value)).hexdigest()
+    return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def rows_digest(
@@ -281,7 +269,7 @@ class KeySheet(Message):
 
     def save(self, path: FilePath) -> None:
         """Write a sheet; nothing in it is secret."""
-        write_whole(Path(path), json.dumps(self.model_dump(mode="json"), indent=1))
+        write_whole(Path(path), self.model_dump_json(indent=1))
 
 
 @dataclass(frozen=True, repr=False)
