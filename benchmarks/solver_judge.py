@@ -14,8 +14,7 @@ from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.highs import cost_scale, multipliers, privacy_rows, sum_rows
 from panda_mdp.methods.optimal.program import Graph, constraint_graph, edge_multipliers
 from panda_mdp.privacy.audit import audit_weights
-from panda_mdp.privacy.quantise import quantise
-from panda_mdp.privacy.repair import repair
+from panda_mdp.privacy.quantise import quantise, repair
 from panda_mdp.table.bound import dual_bound
 from panda_mdp.table.mechanism import release
 

@@ -19,7 +19,7 @@ from panda_mdp.base.processes import forget_peak, peak_mb
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.program import MAX_EXPONENT
-from panda_mdp.privacy.repair import repair
+from panda_mdp.privacy.quantise import repair
 
 TOLERANCES = (1e-3, 1e-4, 1e-6)
 """Of feasibility and of the relative gap, for the iterative methods: the first that leads to the

@@ -135,7 +135,7 @@ def test_no_cycles():
 
 def test_the_graph_is_drawn_from_what_there_is():
     assert len(graph()) > 150
-    assert "panda_mdp.compute.rate" in graph()["panda_mdp.privacy.audit"]
+    assert "panda_mdp.compute.pairs" in graph()["panda_mdp.privacy.audit"]
     assert "panda_mdp.compute.jax.closure" in graph()["panda_mdp.privacy.audit"], "lazy ones count"
 
 

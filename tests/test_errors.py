@@ -15,6 +15,7 @@ def classes() -> dict[str, type[Exception]]:
         name: value
         for name, value in vars(errors).items()
         if inspect.isclass(value)
+        and issubclass(value, Exception)
         and value.__module__ == errors.__name__
         and not issubclass(value, Warning)
     }

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.backend import accelerator, has_numba
+from panda_mdp.compute.pairs import accelerator
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import PRODUCT_DIMENSIONS
+from panda_mdp.space.tiles import Coordinates, coordinates
 
 BLOCK_ENTRIES = 1 << 22
 """Losses that are looked at together."""
@@ -133,7 +134,7 @@ class DistanceLoss(RebuiltOnCopy):
 
     def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         records, columns = np.broadcast_arrays(first, second)
-        if records.size < FEW_PAIRS or not has_numba():
+        if records.size < FEW_PAIRS:
             distance = self.domain.metric.pairs(records.ravel(), self.outputs[columns.ravel()])
             return self._powers(distance).reshape(records.shape)
         from panda_mdp.compute.numba.distance import loss_pairs
@@ -178,7 +179,7 @@ class DistanceLoss(RebuiltOnCopy):
         """All losses, some records at a time."""
         # Of many dimensions blocks of distances are matrix products.
         many = self.domain.metric.embedding.shape[1] >= PRODUCT_DIMENSIONS
-        if many or not has_numba():
+        if many:
             for rows, block in self.domain.blocks(self.outputs):
                 yield rows, self._powers(block)
             return
@@ -192,10 +193,8 @@ class DistanceLoss(RebuiltOnCopy):
             yield slice(begin, begin + len(out)), out
 
     @cached_property
-    def _places(self) -> Any:
+    def _places(self) -> Coordinates:
         """Records and, behind them, the outputs, as the compiled loops take them."""
-        from panda_mdp.compute.numba.distance import coordinates
-
         return coordinates(self.domain.metric, np.append(np.arange(len(self)), self.outputs))
 
 

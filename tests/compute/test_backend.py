@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from panda_mdp.compute.backend import accelerator
+from panda_mdp.compute.pairs import accelerator
 
 PREALLOCATE, ALLOCATOR = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR"
 

@@ -15,8 +15,14 @@ from panda_mdp.compute.closure import AGREED, AROUND, Closure
 from panda_mdp.compute.jax.device import precise
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.methods.optimal.program import Graph, broken_pairs
-from panda_mdp.privacy.quantise import SLACK, TOTAL, check_weights, quantise_floored
-from panda_mdp.privacy.repair import estimate, repair
+from panda_mdp.privacy.quantise import (
+    SLACK,
+    TOTAL,
+    check_weights,
+    estimate,
+    quantise_floored,
+    repair,
+)
 
 HOSTS = ["numpy", "numba"]
 MACHINES = [*HOSTS, "jax"]

@@ -9,8 +9,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.base.threads import check_time
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError, PrivacyError, SolverError
+from panda_mdp.errors import MethodError, PrivacyError, SolverError, Stopped
 from panda_mdp.methods.benders import Decomposed
 from panda_mdp.methods.certify import (
     Budget,

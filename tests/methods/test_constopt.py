@@ -11,8 +11,7 @@ from helpers import KINDS, displacement_problem, random_domain
 
 from panda_mdp import Mechanism, Problem, constopt, exponential, optimal
 from panda_mdp.compute.highs import Lp
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, Stopped
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.constopt import RestrictedLp, restricted_form
 from panda_mdp.methods.optimal.lp import solve_lp

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from panda_mdp import Audit, Domain, Mechanism, NoGuarantee, Problem, audit, exponential
-from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR
+from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise

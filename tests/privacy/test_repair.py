@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from panda_mdp import Domain, synthetic_city
 from panda_mdp.compute.closure import FLOOR, Closure, closure_of
-from panda_mdp.privacy.repair import (
+from panda_mdp.privacy.quantise import (
     MARGIN,
     TIGHTENING,
     RepairTuning,

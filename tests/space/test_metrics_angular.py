@@ -11,8 +11,9 @@ import pytest
 
 from panda_mdp import Domain, Problem, distance_loss, exponential, load
 from panda_mdp.base.threads import within
-from panda_mdp.compute.numba.distance import coordinates, fill
+from panda_mdp.compute.numba.distance import fill
 from panda_mdp.errors import DomainError, TimeLimitError
+from panda_mdp.space.tiles import coordinates
 
 
 def exact_angle(u: np.ndarray, v: np.ndarray) -> mpmath.mpf:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from panda_mdp.compute.numba import anchors
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.balls import BallScheme
 from panda_mdp.panda.certificate import LIMITS
-from panda_mdp.panda.kernels import anchors
 from panda_mdp.panda.law import ENUMERATED, AnchorLaw, log_ratio
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.selection import SLACK

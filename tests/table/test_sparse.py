@@ -12,7 +12,7 @@ from second_checker import in_a_process
 
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.rate import floored_rate
+from panda_mdp.compute.pairs import floored_rate
 from panda_mdp.errors import PrivacyError
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise_floored

@@ -116,6 +116,15 @@ def adjacency(
     return scipy.sparse.csr_array((data, ends), shape=(nodes, nodes))
 
 
+def delaunay(points: FloatArray) -> IntArray:
+    """Edges of the Delaunay triangulation (none where all points lie on a line)."""
+    try:
+        triangles = scipy.spatial.Delaunay(points - points.mean(axis=0)).simplices
+    except scipy.spatial.QhullError:
+        return np.empty((0, 2), np.int64)
+    return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
+
+
 def shortest_parallel(
     a: IntArray, b: IntArray, length: AnyArray
 ) -> tuple[IntArray, IntArray, AnyArray]:

@@ -152,8 +152,3 @@ def _ascending(columns: Int32Array, starts: IntArray) -> bool:
 
 Weights: TypeAlias = IntArray | FlooredRows | FactoredRows
 """K rows of m whole numbers, however they are held."""
-
-
-def owned(weights: Weights) -> Weights:
-    """The same numbers, in arrays that nobody can write to."""
-    return weights if isinstance(weights, Rows) else frozen(weights)

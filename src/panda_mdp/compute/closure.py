@@ -5,9 +5,9 @@ the rows to sum to 1 may break that by the ratio of the sums. Alternating the tw
 1. A floor under all entries keeps zeros out and makes the work local: within a column no log ratio
 exceeds the spread, so far pairs hold by themselves.
 
-Tables lie on the nodes of a cut (compute/cut.py). A dense table is one group of all outputs over no
-floor. Otherwise rows are scaled as z <- max(s z, f), f the floor that all records share: a maximum
-with what all share breaks no constraint that s z keeps.
+Tables lie on the nodes of a cut (compute/pairs.py). A dense table is one group of all outputs over
+no floor. Otherwise rows are scaled as z <- max(s z, f), f the floor that all records share: a
+maximum with what all share breaks no constraint that s z keeps.
 
 Under path metrics it goes along edges, which imply all pairs (space/paths.py).
 
@@ -32,11 +32,9 @@ import scipy
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import Int32Array
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.backend import has_numba
-from panda_mdp.compute.cut import Cut, Links
-from panda_mdp.compute.rate import host_rate, largest_rate, lifts_of
+from panda_mdp.compute.pairs import Cut, Links, host_rate, largest_rate, lifts_of
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.tiles import TilePairs
+from panda_mdp.space.tiles import TilePairs, coordinates
 
 FLOOR = 1e-8
 UNUSED = 1e-100
@@ -179,7 +177,6 @@ class Closure:
         """Which positions some node of a group raises above the floor, (groups, K): those within
         `lifts` nats of it."""
         from panda_mdp.compute.numba.closure import cover
-        from panda_mdp.compute.numba.distance import coordinates
 
         inside = np.zeros((len(cut.columns), self.domain.size), bool)
         tiles = self.tiles
@@ -247,8 +244,7 @@ class Closure:
 
     def _small(self, z: FloatArray) -> bool:
         """Whether NumPy does it."""
-        few = len(z) <= self.tuning.small_records or not has_numba()
-        return few and self._cut_for(z).dense
+        return len(z) <= self.tuning.small_records and self._cut_for(z).dense
 
     @cached_property
     def _distances(self) -> FloatArray:
@@ -482,18 +478,6 @@ def raise_along(
     """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes, for the
     active nodes i."""
     lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
-    if not has_numba():
-        raised = np.ones(len(z), bool) if active is None else active
-        inside = (lent > 0) & raised[links.firsts]
-        other = links.others[inside]
-        factor = lent[inside, None]
-        node, begin = np.unique(links.firsts[inside], return_index=True)
-        changed = len(node) > 0
-        while changed:
-            above = np.maximum.reduceat(factor * z[other], begin)
-            changed = bool((above > z[node]).any())
-            z[node] = np.maximum(z[node], above)
-        return
     from panda_mdp.compute.numba.closure import WIDTH, relax
 
     if active is not None:

@@ -20,8 +20,7 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import SolverError
+from panda_mdp.errors import SolverError, Stopped
 
 Algorithm = Literal["ipm", "simplex", "pdlp"]
 ALGORITHMS = ("ipm", "simplex", "pdlp")

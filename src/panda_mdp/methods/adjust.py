@@ -11,8 +11,8 @@ from panda_mdp.base.arrays import FloatArray, IntArray, real_numbers, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import MethodError
-from panda_mdp.privacy import repair as repairs
 from panda_mdp.privacy.quantise import TOTAL, quantise
+from panda_mdp.privacy.quantise import repair as repaired
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import (
     Mechanism,
@@ -110,7 +110,7 @@ def repair(problem: Problem, matrix: npt.ArrayLike, *, method: str = "given") ->
     as_it_is = audited_table(problem, quantise(rows), method, details=facts)
     if isinstance(as_it_is, Mechanism):
         return as_it_is
-    mended = repairs.repair(closure_of(problem.domain), rows, problem.epsilon)
+    mended = repaired(closure_of(problem.domain), rows, problem.epsilon)
     facts["moved"] = float(np.abs(mended.matrix - rows).max())
     method = f"{method}, repaired"
     return release(problem, mended.matrix, method=method, stages=spent("repair"), details=facts)

@@ -29,7 +29,7 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray, owners
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import Lp, cost_scale, multipliers
-from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import Stopped
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential
 from panda_mdp.methods.optimal.lp import table_rows

@@ -24,12 +24,10 @@ from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.base.threads import Clock, current_clock, within
-from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import FLOOR, Closure, closure_of
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import PrivacyError, SolverError, TimeLimitError
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.repair import TIGHTENING, repair
+from panda_mdp.compute.pairs import Backend
+from panda_mdp.errors import PrivacyError, SolverError, Stopped, TimeLimitError
+from panda_mdp.privacy.quantise import TIGHTENING, TOTAL, repair
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Bound, Proved, Stated
 from panda_mdp.table.mechanism import Mechanism, release

@@ -20,7 +20,7 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, stopwatch
 from panda_mdp.base.threads import current_clock
-from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.compute.pairs import LOG_ERROR
 from panda_mdp.errors import DomainError
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.optimal.program import one_row

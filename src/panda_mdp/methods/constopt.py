@@ -9,7 +9,7 @@ import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
 from panda_mdp.base.text import Facts
-from panda_mdp.compute.status import Stopped
+from panda_mdp.errors import Stopped
 from panda_mdp.methods.certify import Budget, Standing, certify
 from panda_mdp.methods.closed_forms import softmax
 from panda_mdp.methods.optimal.lp import OneLp, Parts

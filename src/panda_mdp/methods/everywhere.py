@@ -36,8 +36,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.errors import MethodError, PrivacyError, Stopped
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, Tuning, certify
 from panda_mdp.methods.optimal.optimal import Machine, solver_for
 from panda_mdp.methods.optimal.program import constraint_graph, one_row, warm_start

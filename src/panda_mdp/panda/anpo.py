@@ -79,7 +79,7 @@ def merge(budgets: FloatArray) -> tuple[IntArray, FloatArray]:
 
 def closure(budgets: FloatArray) -> FloatArray:
     """Shortest paths: the largest metric below symmetric budgets."""
-    from panda_mdp.panda.kernels import margins
+    from panda_mdp.compute.numba import margins
 
     table = np.array(budgets, dtype=float)
     margins.close(table)

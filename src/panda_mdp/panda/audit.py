@@ -19,6 +19,7 @@ from panda_mdp.panda.run import PandaNoGuarantee, PandaResult
 from panda_mdp.panda.selection import SLACK, Scheme
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.space.domain import Domain
+from panda_mdp.space.tiles import coordinates
 
 Run = PandaResult | PandaNoGuarantee
 IMPOSSIBLE = -1e6
@@ -134,7 +135,7 @@ class PairScan:
     @cached_property
     def spreads(self) -> FloatArray:
         """max over outputs of log z_a - log z_b between all rows, (n, n)."""
-        from panda_mdp.panda.kernels import anchors
+        from panda_mdp.compute.numba import anchors
 
         # An output that no row has tells nothing; one that some rows lack tells everything.
         used = np.isfinite(self.logs).any(axis=0)
@@ -143,9 +144,9 @@ class PairScan:
 
     def worst(self, likelihood: FloatArray, epsilon: float) -> tuple[float, tuple[int, int], int]:
         """Largest loss per distance, its pair, and the pairs beyond epsilon."""
-        from panda_mdp.panda.kernels import anchors, distance
+        from panda_mdp.compute.numba import anchors
 
-        places = distance.coordinates(self.domain.metric, np.arange(self.domain.size))
+        places = coordinates(self.domain.metric, np.arange(self.domain.size))
         limit = epsilon * (1 + SLACK)
         worst, partner, beyond = anchors.composed_rates(
             places, likelihood, self.row, self.spreads, limit, SLACK

@@ -105,7 +105,7 @@ def cap(
     law: AnchorLaw, epsilon: float, budgets: FloatArray, delta: float, limits: Limits = LIMITS
 ) -> None:
     """Lower budgets between candidates, in place, until all pairs of records are safe."""
-    from panda_mdp.panda.kernels import anchors
+    from panda_mdp.compute.numba import anchors
 
     ranked = law.ranked(limits.listed)
     near = law.coins(law.all_rows)
@@ -127,7 +127,7 @@ def certify(
 
     `budgets` are between all candidates of the law, in their order.
     """
-    from panda_mdp.panda.kernels import anchors
+    from panda_mdp.compute.numba import anchors
 
     ranked = law.ranked(limits.listed)
     near = law.coins(law.all_rows)

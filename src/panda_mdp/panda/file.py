@@ -15,7 +15,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.base.atomic import FilePath
-from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.compute.pairs import LOG_ERROR
 from panda_mdp.errors import FileFormatError
 from panda_mdp.panda.anpo import AnchorTable, anchor_problem
 from panda_mdp.panda.balls import BallAnchors
@@ -143,7 +143,7 @@ def _anchor_mechanism(problem: Problem, weights: IntArray) -> tuple[Mechanism, F
 
     max_y |log z_a(y) / z_a'(y)| is a metric; the least distance makes it one for equal rows.
     """
-    from panda_mdp.panda.kernels import anchors
+    from panda_mdp.compute.numba import anchors
 
     count, outputs = weights.shape
     check_weights(weights, (count, outputs))

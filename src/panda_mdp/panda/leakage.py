@@ -40,7 +40,7 @@ def leakage(law: AnchorLaw, x: int, x2: int) -> float:
 
 def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> FloatArray:
     """Leakage of each pair (first[k], second[k]) of rows, in nats."""
-    from panda_mdp.panda.kernels import anchors
+    from panda_mdp.compute.numba import anchors
 
     return np.asarray(anchors.many_leakages(law.coins(rows), first, second))
 

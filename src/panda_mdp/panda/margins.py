@@ -402,7 +402,7 @@ def estimated_margins(
     at the least and the largest delta; a pair of anchors whose two agree is done, the others are
     computed at their own delta, where only rows whose margins differ have to be looked at.
     """
-    from panda_mdp.panda.kernels import margins
+    from panda_mdp.compute.numba import margins
 
     start, _, _, missed, _, _ = tables
     widest = max(1, int(np.diff(start).max()))

@@ -22,8 +22,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import RATE_BITS, RELATIVE_ERROR, WEIGHT_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import card, per
-from panda_mdp.compute.backend import Backend, accelerator, has_numba
-from panda_mdp.compute.rate import floored_rate, host_rate, uneven_column
+from panda_mdp.compute.pairs import Backend, accelerator, floored_rate, host_rate, uneven_column
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import Euclidean
@@ -199,15 +198,11 @@ def lattice_facts(
     return math.ldexp(math.sqrt(least_square) * (1 - 1e-15), -bits) - 2 * astray, astray
 
 
-def floored_backend(stored: int, backend: Backend | None = None) -> Backend:
+def floored_backend(stored: int, backend: Backend | None = None) -> Backend | None:
     """What audits so many entries over a floor: `backend`, or an accelerator where they are many
-    and there is one, or numba; where that is missing an accelerator, or NumPy."""
-    if backend is not None:
-        return backend
-    compiled = has_numba()
-    if (stored > LARGE or not compiled) and accelerator():
-        return "jax"
-    return "numba" if compiled else "numpy"
+    and there is one."""
+    many = backend is None and stored > LARGE
+    return "jax" if many and accelerator() else backend
 
 
 def largest_rate(
@@ -221,15 +216,14 @@ def largest_rate(
     Without `logs` they are those of the weights, each column all positive or all zero: one that is
     zero everywhere tells nothing.
     """
-    chosen = floored_backend(getattr(weights, "stored", 0), backend)
-    if chosen == "jax":
+    if floored_backend(getattr(weights, "stored", 0), backend) == "jax":
         from panda_mdp.compute.jax.closure import device_rate
 
         # A metric that the devices cannot measure goes to the host.
         measured = device_rate(domain, weights, logs)
         if measured is not None:
             return measured
-    compiled = chosen == "numba" if backend in ("numba", "numpy") else None
+    compiled = backend == "numba" if backend in ("numba", "numpy") else None
     if isinstance(weights, FlooredRows):
         return floored_rate(domain, weights, compiled)
     if logs is None:

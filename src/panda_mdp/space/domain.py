@@ -17,6 +17,7 @@ from panda_mdp.base.arrays import (
     FloatArray,
     IntArray,
     RebuiltOnCopy,
+    delaunay,
     frozen,
     is_number,
     place_columns,
@@ -38,7 +39,7 @@ from panda_mdp.space.metrics import (
     refuse_few,
     unit_vectors,
 )
-from panda_mdp.space.paths import PathMetric, by_density, delaunay, graph_of_records, tree_edges
+from panda_mdp.space.paths import PathMetric, by_density, graph_of_records, tree_edges
 from panda_mdp.space.snapping import (
     Snap,
     Snaps,

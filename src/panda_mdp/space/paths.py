@@ -256,15 +256,6 @@ def contracted(edges: IntArray, steps: IntArray, records: IntArray) -> tuple[Int
     return np.stack([first[once], second[once]], axis=1)[order], length[once][order]
 
 
-def delaunay(points: FloatArray) -> IntArray:
-    """Edges of the Delaunay triangulation (none where all points lie on a line)."""
-    try:
-        triangles = scipy.spatial.Delaunay(points - points.mean(axis=0)).simplices
-    except scipy.spatial.QhullError:
-        return np.empty((0, 2), np.int64)
-    return np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [0, 2]]])
-
-
 def check_connected(edges: IntArray, records: IntArray) -> None:
     """Refuse records that no path joins."""
     nodes = max(int(edges.max(initial=-1)), int(records.max(initial=-1))) + 1

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, owners
-from panda_mdp.space.metrics import Metric
+from panda_mdp.space.metrics import Metric, latitude_cosine
 from panda_mdp.space.paths import both_ways
 
 TILE = 64
@@ -28,6 +28,9 @@ REGION = 32
 """Tiles in a region; they follow each other in the order in space."""
 LISTED_PAIRS = 1 << 20
 """Tile pairs that work over all pairs lists at a time."""
+HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
+VECTORS = {"euclidean": EUCLIDEAN, "angular": ANGULAR}
+LOCAL_DEGREES = 8.0
 Pairs = tuple[IntArray, IntArray, FloatArray]
 """Pairs of tiles, or of parts of them, and a lower bound on the distance of their records."""
 
@@ -195,3 +198,26 @@ def tile(metric: Metric, leaf: int = TILE) -> Tiles:
     middle = np.add.reduceat(points, starts[:-1], axis=0) / sizes[:, None]
     centres = order[np.lexsort((((points - middle[home]) ** 2).sum(axis=1), home))[starts[:-1]]]
     return Tiles(metric, order, starts, centres)
+
+
+class Coordinates(NamedTuple):
+    """A metric in the form that the kernels take; records in the order of `order`."""
+
+    kind: int
+    table: FloatArray
+    order: IntArray
+
+
+def coordinates(metric: Any, order: IntArray) -> Coordinates:
+    """The metric's numbers, laid out along `order`."""
+    if metric.kind == "haversine":
+        lat = metric.lat[order]
+        lon = metric.lon[order]
+        local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
+        table = np.stack([lat, lon, latitude_cosine(lat)])
+        return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
+    if metric.kind in ("matrix", "graph"):
+        return Coordinates(MATRIX, np.asarray(metric.distances), order)
+    if metric.kind not in VECTORS:
+        raise NotImplementedError(f"no kernel for {type(metric).__name__}")
+    return Coordinates(VECTORS[metric.kind], np.ascontiguousarray(metric.vectors[order]), order)

@@ -42,10 +42,11 @@ from panda_mdp.base.arrays import (
     real_numbers,
 )
 from panda_mdp.base.atomic import FilePath
-from panda_mdp.base.floored import FlooredRows, Weights, owned
+from panda_mdp.base.factored import Rows
+from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import card, per
 from panda_mdp.base.threads import check_time
-from panda_mdp.compute.backend import Backend
+from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, sealed
 from panda_mdp.loss import UnknownLoss, losses_above
 from panda_mdp.loss import blocks as loss_blocks
@@ -133,7 +134,8 @@ class Table(RebuiltOnCopy):
         """Own the weights and audit them."""
         set_ = object.__setattr__
         problem = self.problem
-        set_(self, "weights", owned(self.weights))
+        if not isinstance(self.weights, Rows):
+            set_(self, "weights", frozen(self.weights))
         check_weights(self.weights, (problem.size, problem.outputs_count))
         set_(self, "details", MappingProxyType(dict(self.details)))
         set_(self, "bound", as_bound(self.bound))

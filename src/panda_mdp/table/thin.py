@@ -17,8 +17,7 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.repair import TIGHTENING, repair
+from panda_mdp.privacy.quantise import TIGHTENING, TOTAL, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.blocks import MOST_BITS, round_weights, shifts
 from panda_mdp.table.mechanism import Mechanism, audited_table

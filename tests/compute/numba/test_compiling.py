@@ -84,24 +84,11 @@ def test_every_kernel_that_calls_another_file_uses_it():
 def test_shared_sources_are_all_that_distances_are_made_of():
     text = (KERNELS / "distance.py").read_text(encoding="utf-8")
     modules = set(re.findall(r"^from panda_mdp\.([\w.]+) import", text, re.MULTILINE))
-    assert modules == {"base.arrays", "compute.numba", "space.metrics"}
+    assert modules == {"compute.numba", "space.metrics", "space.tiles"}
     assert {path.name for path in compiling.SHARED} == {
         "__init__.py",
         "distance.py",
-        "cut.py",
+        "pairs.py",
         "metrics.py",
+        "tiles.py",
     }
-
-
-def test_says_whether_a_loop_was_compiled_before(tmp_path, monkeypatch):
-    from panda_mdp.compute.numba import on_disk
-
-    source = tmp_path / "loops.py"
-    source.write_text("from numba import njit\n\n\n@njit(cache=True)\ndef one(x):\n    return x\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import loops
-
-    assert not on_disk(loops.one)
-    assert loops.one(3) == 3
-    assert on_disk(loops.one)
-    assert on_disk(len)

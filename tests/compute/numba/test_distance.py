@@ -9,15 +9,9 @@ from helpers import KINDS, exact_distance, random_domain
 
 from panda_mdp import Domain
 from panda_mdp.compute.numba import njit
-from panda_mdp.compute.numba.distance import (
-    EUCLIDEAN,
-    HAVERSINE,
-    LOCAL_HAVERSINE,
-    MATRIX,
-    coordinates,
-    fill,
-)
+from panda_mdp.compute.numba.distance import fill
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean, Metric
+from panda_mdp.space.tiles import EUCLIDEAN, HAVERSINE, LOCAL_HAVERSINE, MATRIX, coordinates
 
 
 def compiled(domain: Domain, order: np.ndarray) -> tuple[int, np.ndarray]:

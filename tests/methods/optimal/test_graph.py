@@ -9,6 +9,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from panda_mdp import Domain
+from panda_mdp.base.arrays import delaunay
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.program import (
     ALL_PAIRS_RECORDS,
@@ -19,7 +20,6 @@ from panda_mdp.methods.optimal.program import (
     all_pairs,
     broken_pairs,
     constraint_graph,
-    delaunay,
     distinct,
 )
 

@@ -9,8 +9,7 @@ import pytest
 from helpers import displacement_problem, random_domain
 
 from panda_mdp import Domain, Mechanism, Problem, load, optimal
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import GapWarning, MethodError
+from panda_mdp.errors import GapWarning, MethodError, Stopped
 from panda_mdp.methods.certify import Progress
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.optimal import CpuEngine

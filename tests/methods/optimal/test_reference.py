@@ -9,8 +9,7 @@ import pytest
 from helpers import displacement_problem, random_domain
 
 from panda_mdp import Domain, Mechanism, optimal
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, Stopped
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.lp import HighsLp, solve_lp
 

@@ -16,8 +16,7 @@ from helpers import (
 )
 
 from panda_mdp import Domain, Problem, optimal
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import GapWarning
+from panda_mdp.errors import GapWarning, Stopped
 from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.lp import PASSES, SmallLp, entry_bounds
 from panda_mdp.methods.optimal.optimal import is_small

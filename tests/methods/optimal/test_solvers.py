@@ -19,8 +19,7 @@ from panda_mdp import Domain, Problem, optimal, solve_lp
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.jax import pdhg, triton
 from panda_mdp.compute.jax.device import make_mesh, precise, require_memory
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError
+from panda_mdp.errors import MethodError, Stopped
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.cpu_solver import (
     BLOCK_ENTRIES,

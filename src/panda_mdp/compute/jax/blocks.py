@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from panda_mdp.compute.closure import UNUSED
 from panda_mdp.compute.jax import triton
 from panda_mdp.compute.jax.device import AXIS, OUTPUTS, ROWS, TABLE, WHOLE, Array, mapped, summed
-from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.compute.pairs import LOG_ERROR
 from panda_mdp.space.tiles import TILE
 
 Kernels = Literal["xla", "triton", "interpret"]

@@ -21,7 +21,6 @@ from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import FlooredRows, Int32Array
-from panda_mdp.compute.backend import MEMORY_FULL
 from panda_mdp.compute.closure import AGREED, FLOOR, ROOM, SETTLED, Closure, Rounds, floor_row
 from panda_mdp.compute.jax import blocks, floored, triton
 from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
@@ -35,7 +34,7 @@ from panda_mdp.compute.jax.device import (
     measures,
     precise,
 )
-from panda_mdp.compute.rate import ARITHMETIC_ERROR, LOG_ERROR, WIDTH
+from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR, MEMORY_FULL, WIDTH
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
 

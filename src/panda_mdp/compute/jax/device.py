@@ -27,7 +27,7 @@ from jax.tree_util import Partial
 from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from panda_mdp.base.factored import RATE_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.backend import take_memory_as_needed
+from panda_mdp.compute.pairs import take_memory_as_needed
 from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import (
@@ -95,12 +95,6 @@ def keep_compiled() -> None:
     # Dozens of small functions are compiled, each in less than the second JAX waits for; together
     # they take many.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-def compiled_before() -> bool:
-    """Whether the folder of `keep_compiled` holds anything, of whatever shapes."""
-    folder = jax.config.jax_compilation_cache_dir
-    return bool(folder) and any(Path(folder).glob("*"))
 
 
 def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:

@@ -1,5 +1,4 @@
-"""Compiled inner loops (numba). Nothing outside imports these at import time: a host without numba
-solves and audits on its accelerator, and audits in NumPy.
+"""Compiled inner loops (numba). Nothing outside imports these at import time: numba loads slowly.
 
 numba keeps compiled loops on disk until their own file changes. It does not look at what they call:
 after a change of the distances, an audit compiled before it would go on using the old ones. Loops
@@ -14,7 +13,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 # Threads that spin while they wait for each other run hundreds of times slower where another
 # process wants the same cores. OpenMP reads this when the first parallel loop starts.
@@ -26,15 +24,14 @@ if not any(os.access(place, os.W_OK) for place in (_HERE, Path("~").expanduser()
     # folder that is this user's alone: what lies in it is run.
     os.environ.setdefault("NUMBA_CACHE_DIR", mkdtemp(prefix="panda-mdp-"))
 
-from panda_mdp.base.packages import need  # noqa: E402
-
-numba = need("numba", "a loop over all pairs on the CPU")
+import numba  # noqa: E402
 
 SHARED = (
     _HERE / "__init__.py",
     _HERE / "distance.py",
-    _HERE.parent / "cut.py",
+    _HERE.parent / "pairs.py",
     _HERE.parent.parent / "space" / "metrics.py",
+    _HERE.parent.parent / "space" / "tiles.py",
 )
 
 
@@ -60,23 +57,11 @@ def njit(*, sources=SHARED, **options):
         compiled = numba.njit(cache=True, **options)(function)
         try:
             index = compiled._cache._cache_file
-            index._source_stamp = (index._source_stamp, fingerprint(sources))
+            # What is of another version is not even read: it may name classes that are gone.
+            index._version = (index._version, fingerprint(sources))
         except AttributeError:
             # A numba that keeps its cache in another way: slower and right, not fast and stale.
             return numba.njit(**options)(function)
         return compiled
 
     return decorate
-
-
-def on_disk(compiled: Any) -> bool:
-    """Whether a compiled loop of this version is on the disk, for whatever types.
-
-    True where that cannot be known: nothing is announced then.
-    """
-    try:
-        index = Path(compiled._cache.cache_path)
-        name = compiled._cache._cache_file._index_name
-    except AttributeError:
-        return True
-    return bool((index / name).exists())

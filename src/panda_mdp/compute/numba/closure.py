@@ -1,7 +1,7 @@
 """Closure, violated pairs and scaling of a table that is cut into groups of outputs, compiled.
 
 Tables are (nodes, width); parts of a group and a tile, and pairs of parts, are those of
-compute/cut.py.
+compute/pairs.py.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.cut import Cut
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import fill
+from panda_mdp.compute.pairs import Cut
 from panda_mdp.space.tiles import TILE
 
 SCALINGS = 8

@@ -4,48 +4,16 @@ the records then and, behind them, the outputs."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.compute.numba import njit
-from panda_mdp.space.metrics import (
-    EARTH_RADIUS_KM,
-    SUM_TERMS,
-    latitude_cosine,
-)
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, SUM_TERMS
+from panda_mdp.space.tiles import ANGULAR, EUCLIDEAN, HAVERSINE, LOCAL_HAVERSINE
 
-HAVERSINE, LOCAL_HAVERSINE, EUCLIDEAN, MATRIX, ANGULAR = 0, 1, 2, 3, 4
-VECTORS = {"euclidean": EUCLIDEAN, "angular": ANGULAR}
-LOCAL_DEGREES = 8.0
 RADIANS = np.pi / 180
 FINITE = {"nnan", "nsz"}
 """Logarithms are numbers, and of zeros the sign does not matter: a maximum over outputs is then
 taken several at a time. Nothing is rounded otherwise."""
-
-
-class Coordinates(NamedTuple):
-    """A metric in the form that the kernels take; records in the order of `order`."""
-
-    kind: int
-    table: FloatArray
-    order: IntArray
-
-
-def coordinates(metric: Any, order: IntArray) -> Coordinates:
-    """The metric's numbers, laid out along `order`."""
-    if metric.kind == "haversine":
-        lat = metric.lat[order]
-        lon = metric.lon[order]
-        local = np.ptp(lat) < LOCAL_DEGREES and np.ptp(lon) < LOCAL_DEGREES
-        table = np.stack([lat, lon, latitude_cosine(lat)])
-        return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
-    if metric.kind in ("matrix", "graph"):
-        return Coordinates(MATRIX, np.asarray(metric.distances), order)
-    if metric.kind not in VECTORS:
-        raise NotImplementedError(f"no kernel for {type(metric).__name__}")
-    return Coordinates(VECTORS[metric.kind], np.ascontiguousarray(metric.vectors[order]), order)
 
 
 @njit(inline="always")

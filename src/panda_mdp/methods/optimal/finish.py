@@ -9,12 +9,11 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.backend import Backend
 from panda_mdp.compute.closure import NEAR_NATS
+from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Standing
-from panda_mdp.privacy.quantise import quantise_floored
-from panda_mdp.privacy.repair import close_until_private
+from panda_mdp.privacy.quantise import close_until_private, quantise_floored
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, audited_table
 

@@ -33,8 +33,7 @@ from panda_mdp.compute.highs import (
     privacy_rows,
     sum_rows,
 )
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import MethodError, PrivacyError
+from panda_mdp.errors import MethodError, PrivacyError, Stopped
 from panda_mdp.methods.adjust import remap
 from panda_mdp.methods.certify import Budget, Standing, TableSolver, Tuning, certify
 from panda_mdp.methods.closed_forms import loss_exponential

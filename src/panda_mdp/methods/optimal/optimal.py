@@ -20,10 +20,9 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import threads_lost
-from panda_mdp.compute.backend import MEMORY_FULL, Backend, accelerator, has_numba
 from panda_mdp.compute.closure import Closure, closure_of
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError
+from panda_mdp.compute.pairs import MEMORY_FULL, Backend, accelerator
+from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError, Stopped
 from panda_mdp.loss import MOST_STORED, blocks
 from panda_mdp.methods.adjust import remap, rows_of
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
@@ -46,8 +45,7 @@ from panda_mdp.methods.optimal.program import (
     warm_start,
 )
 from panda_mdp.methods.optimal.stars import MOST_DENSE, open_with_stars
-from panda_mdp.privacy.quantise import TOTAL
-from panda_mdp.privacy.repair import estimated_loss
+from panda_mdp.privacy.quantise import TOTAL, estimated_loss
 from panda_mdp.problem import Problem
 from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.bound import Multipliers, Proved
@@ -74,6 +72,8 @@ class Engine(ABC):
     """Makes the solver and the closure of one machine."""
 
     name: str
+    note: str
+    """What takes its time before the first check."""
     audit: Backend | None = None
     """What computes the audits of this machine's tables; the default one where None."""
     extends_always: bool = False
@@ -104,10 +104,6 @@ class Engine(ABC):
     def _iterates(self) -> Callable[..., GraphSolver]:
         """What iterates on tiles of a problem on this machine."""
 
-    def note(self) -> str:
-        """What will take its time before the first iteration; empty where nothing does."""
-        return ""
-
     @property
     def agree(self) -> Callable[[bool], bool] | None:
         """Makes a decision by the clock the same for all processes that solve together; None where
@@ -119,25 +115,16 @@ class CpuEngine(Engine):
     """All cores of this machine, compiled by numba."""
 
     name = "cpu"
+    note = "first iterations; where nothing was compiled yet, 10 s"
     extends_always = True
 
     def __init__(self, tiling: TilingTuning = TILING) -> None:
         super().__init__(tiling)
-        if not has_numba():
-            raise MissingDependencyError(
-                "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
-            )
         if threads_lost():
             raise MethodError(
                 "this process was forked from one whose compiled threads were running, and cannot "
                 "use them; start it with multiprocessing's 'spawn' or 'forkserver'"
             )
-
-    def note(self) -> str:
-        from panda_mdp.compute.numba import on_disk
-        from panda_mdp.compute.numba.pdhg import run
-
-        return "" if on_disk(run) else "compiling once, about 10 s"
 
     @property
     def _iterates(self) -> Callable[..., GraphSolver]:
@@ -150,6 +137,7 @@ class JaxEngine(Engine):
     """The devices that JAX sees, or those given; outputs of dense tables are split over them."""
 
     name = "jax"
+    note = "first iterations; where nothing was compiled yet, 20 s"
     audit = "jax"
 
     def __init__(self, devices: Sequence[Any] | None = None, tiling: TilingTuning = TILING) -> None:
@@ -180,11 +168,6 @@ class JaxEngine(Engine):
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
         return partial(JaxSolver, mesh=self.mesh)
-
-    def note(self) -> str:
-        from panda_mdp.compute.jax.device import compiled_before
-
-        return "" if compiled_before() else "compiling once, about 20 s"
 
     @property
     def agree(self) -> Callable[[bool], bool] | None:
@@ -290,9 +273,7 @@ class FirstOrder(TableSolver):
                 self.tuning, markup=self.finish.markup, certify_iterations=self.finish.iterations
             )
         self._gap = standing.budget.gap or 0.0
-        note = self.engine.note()
-        if note:
-            standing.report(note)
+        standing.report(self.engine.note)
 
     def _sound(self, bound: float) -> float:
         """Losses that are off by a share move the optimum by no more than that."""

@@ -39,6 +39,7 @@ from panda_mdp.base.arrays import (
     Float32Array,
     FloatArray,
     IntArray,
+    delaunay,
     offsets,
     owners,
 )
@@ -47,7 +48,6 @@ from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.loss import seen_by_groups
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.paths import delaunay
 from panda_mdp.space.tiles import order_in_space
 from panda_mdp.table.bound import (
     LIBRARY_ERROR,

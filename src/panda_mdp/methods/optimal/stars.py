@@ -31,7 +31,7 @@ from panda_mdp.methods.certify import Standing
 from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.optimal.columns import Columns
 from panda_mdp.privacy.audit import lattice_facts
-from panda_mdp.privacy.repair import repair
+from panda_mdp.privacy.quantise import repair
 from panda_mdp.problem import Problem
 from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.bound import Prices, Proved, star_prices

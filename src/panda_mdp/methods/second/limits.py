@@ -34,8 +34,7 @@ import scipy
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import check_time
 from panda_mdp.compute.highs import Answer, multipliers
-from panda_mdp.compute.status import Stopped
-from panda_mdp.errors import PrivacyError
+from panda_mdp.errors import PrivacyError, Stopped
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
 from panda_mdp.methods.optimal.lp import (
     INFLATED,
@@ -55,7 +54,7 @@ from panda_mdp.methods.optimal.program import (
     one_row,
 )
 from panda_mdp.methods.second.objectives import Forms
-from panda_mdp.privacy.repair import estimate, repair
+from panda_mdp.privacy.quantise import estimate, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Multipliers, Proved, reduced_from_below, total_from_below
 from panda_mdp.table.mechanism import Mechanism, floor_row, normalise, release

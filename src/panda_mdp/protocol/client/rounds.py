@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.compute.rate import LOG_ERROR
+from panda_mdp.compute.pairs import LOG_ERROR
 from panda_mdp.errors import MethodError, ProtocolError, ServerError
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.law import surrogates
