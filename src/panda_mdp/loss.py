@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.factored import ROW_BITS, FactoredRows
+from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.pairs import accelerator
 from panda_mdp.errors import ProblemError
@@ -158,9 +159,24 @@ class DistanceLoss(RebuiltOnCopy):
         metric = self.domain.metric
         return measures(metric) and 2 * distance_error(metric) <= self.relative_error
 
+    @cached_property
+    def placed(self) -> Any:
+        """These losses for passes over the points of a lattice on an accelerator, where they are
+        such points and there is one; None elsewhere (compute/jax/peaks.py)."""
+        whole = getattr(self.domain.metric, "whole", None) if self.on_device else None
+        if whole is None:
+            return None
+        from panda_mdp.compute.jax import peaks
+
+        return peaks.Costs(peaks.placed(whole[0]), 2.0 ** -whole[2], self.outputs, self.power)
+
     def __rmatmul__(self, weights: FloatArray) -> FloatArray:
         rows = np.atleast_2d(np.asarray(weights, dtype=float))
-        if self.on_device:
+        if self.placed:
+            from panda_mdp.compute.jax import peaks
+
+            out = peaks.weighted_sums(self.placed, rows)
+        elif self.on_device:
             from panda_mdp.compute.jax.device import weighted_sums
 
             out = weighted_sums(self.domain, self.outputs, self.power, rows)
@@ -259,6 +275,21 @@ def blocks(loss: Losses) -> Iterator[tuple[slice, FloatArray]]:
     step = max(1, BLOCK_ENTRIES // loss.shape[1])
     parts = (slice(begin, begin + step) for begin in range(0, len(loss), step))
     return ((rows, loss[rows]) for rows in parts)
+
+
+def losses_of(loss: Losses, rows: Weights) -> FloatArray:
+    """sum_y z_xy c_xy of every record, of integers without a floor."""
+    placed = getattr(loss, "placed", None)
+    if placed and isinstance(rows, FactoredRows):
+        from panda_mdp.compute.jax import peaks
+
+        places = np.ldexp(rows.points.astype(float), -rows.unit_bits)
+        if np.array_equal(places, loss.domain.metric.embedding):
+            return peaks.losses(rows, placed) / 2.0**ROW_BITS
+    shares = (
+        np.einsum("xy,xy->x", losses, rows[some] / 2.0**ROW_BITS) for some, losses in blocks(loss)
+    )
+    return np.concatenate(list(shares))
 
 
 def losses_above(loss: Losses, rows: FlooredRows) -> FloatArray:

@@ -58,7 +58,7 @@ def reference(rows: FactoredRows) -> list[list[int]]:
         for other in rows.points.tolist():
             square = sum((a - b) ** 2 for a, b in zip(point, other, strict=True))
             root = math.isqrt(square)
-            ticks.append(min(rows.reach, root + (root * root < square)))
+            ticks.append(min(rows.law.reach, root + (root * root < square)))
         row = []
         for c, v in zip(rows.centres.tolist(), rows.peaks.tolist(), strict=True):
             steps = rows.rate * ticks[c]

@@ -17,13 +17,15 @@ from panda_mdp.compute.jax.closure import closure_for, device_rate
 from panda_mdp.compute.jax.device import make_mesh
 from panda_mdp.compute.pairs import (
     ARITHMETIC_ERROR,
+    LARGE,
     LOG_ERROR,
+    chosen_backend,
     cuts,
     floored_rate,
     host_rate,
     plain_rate,
 )
-from panda_mdp.privacy.audit import LARGE, audit_weights, floored_backend
+from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.space.tiles import tile
 
@@ -323,7 +325,7 @@ def test_a_device_whose_memory_is_full_leaves_it_to_the_host(words, left_to_the_
 
 
 def test_an_accelerator_audits_what_would_take_the_host_minutes(monkeypatch):
-    assert floored_backend(LARGE + 1) is floored_backend(LARGE) is None
+    assert chosen_backend(LARGE + 1) is chosen_backend(LARGE) is None
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert floored_backend(LARGE + 1) == "jax"
-    assert floored_backend(LARGE) is None and floored_backend(LARGE + 1, "numba") == "numba"
+    assert chosen_backend(LARGE + 1) == "jax"
+    assert chosen_backend(LARGE) is None and chosen_backend(LARGE + 1, "numba") == "numba"

@@ -129,6 +129,19 @@ def lattice_points(vectors: FloatArray, bits: int) -> IntArray:
     return scaled.astype(np.int64)
 
 
+class Law(NamedTuple):
+    """By which peaks fall."""
+
+    reach: int
+    """Units of the lattice beyond which a peak falls no further."""
+    rate: int
+    """Per unit of the lattice, in 2^-40 halvings."""
+    slope: float
+    """The same in nats, negative."""
+    unit: float
+    """Of the lattice, in the metric's."""
+
+
 class RowFacts(NamedTuple):
     """What the audit needs of all rows; whole numbers."""
 
@@ -139,6 +152,45 @@ class RowFacts(NamedTuple):
     most_rest: float
     """The largest ratio of what a row is short of 2^62 to its largest entry; inf where a row is
     beyond it."""
+
+    @classmethod
+    def of(cls, each: tuple[AnyArray, ...]) -> RowFacts:
+        """From what `row_parts` says of every row."""
+        sums, nearly, largest, least, nearest = each
+        rest = (1 << ROW_BITS) - sums
+        # Sums of whole numbers went round nowhere where the nearly exact sum is in range.
+        good = (nearly < 1.5 * (1 << ROW_BITS)) & (rest >= 0) & (largest > 0)
+        ratio = np.where(good, rest / np.maximum(largest, 1), np.inf)
+        first = int(least.argmin())
+        return cls(int(least[first]), (first, int(nearest[first])), float(ratio.max()))
+
+
+def falls(squares: Any, law: Law, power: float = 0.0, xp: Any = np) -> Any:
+    """What is left of a peak at squared distances, in units of the lattice; times distances, in the
+    metric's unit, to a power. In NumPy or, by `xp`, in JAX, as what follows."""
+    lengths = xp.sqrt(squares)
+    left = xp.exp(xp.minimum(xp.ceil(lengths), law.reach) * law.slope)
+    return left * (lengths * law.unit) ** power if power else left
+
+
+def numbers_at(squares: Any, peaks: Any, law: Law, tables: Any, xp: Any = np) -> Any:
+    """The numbers of peaks at squared distances, as the module's head has them."""
+    first, second, third = tables
+    _, b, c = TABLE_BITS
+    steps = xp.minimum(xp.ceil(xp.sqrt(squares)), law.reach).astype(np.int64) * law.rate
+    part = steps & ((1 << RATE_BITS) - 1)
+    whole = first[part >> (b + c)] * second[(part >> c) & ((1 << b) - 1)] >> WEIGHT_BITS
+    whole = whole * third[part & ((1 << c) - 1)] >> WEIGHT_BITS
+    return peaks * whole >> (steps >> RATE_BITS)
+
+
+def row_parts(squares: Any, records: Any, rows: Any, xp: Any = np) -> tuple[Any, ...]:
+    """Of some rows before the rest is added: what they sum to, modulo 2^64 and nearly, the largest
+    entry, and the least squared distance of another record, with that record."""
+    own = xp.arange(squares.shape[1]) == records[:, None]
+    others = xp.where(own, np.inf, squares)
+    sums = rows.sum(axis=1), rows.sum(axis=1, dtype=float)
+    return *sums, rows.max(axis=1), others.min(axis=1), others.argmin(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +241,11 @@ class FactoredRows(Rows):
             raise PrivacyError(f"factored rows need {broken[0]}")
 
     @property
-    def reach(self) -> int:
-        """Units of the lattice beyond which a peak falls no further."""
-        return (REACH_SHIFT << RATE_BITS) // self.rate
+    def law(self) -> Law:
+        """By which peaks fall."""
+        slope = -math.log(2) * 2.0**-RATE_BITS * self.rate
+        reach = (REACH_SHIFT << RATE_BITS) // self.rate
+        return Law(reach, self.rate, slope, 2.0**-self.unit_bits)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -235,20 +289,11 @@ class FactoredRows(Rows):
         out = np.empty((len(squares), len(self.peaks)), dtype=np.int64)
 
         def fill(some: slice) -> None:
-            out[some] = self._numbers(squares[some])
+            here = squares[some][:, self.centres]
+            out[some] = numbers_at(here, self.peaks, self.law, power_tables())
 
         by_slices(fill, len(out), max(1, CACHED_ENTRIES // len(self.peaks)))
         return out
-
-    def _numbers(self, squares: FloatArray) -> IntArray:
-        ticks = np.minimum(np.ceil(np.sqrt(squares[:, self.centres])), float(self.reach))
-        steps = ticks.astype(np.int64) * self.rate
-        first, second, third = power_tables()
-        _, b, c = TABLE_BITS
-        part = steps & ((1 << RATE_BITS) - 1)
-        whole = first[part >> (b + c)] * second[(part >> c) & ((1 << b) - 1)] >> WEIGHT_BITS
-        whole = whole * third[part & ((1 << c) - 1)] >> WEIGHT_BITS
-        return self.peaks * whole >> (steps >> RATE_BITS)
 
     def block(self, records: IntArray) -> IntArray:
         rows = self.numbers(self.squares(records))
@@ -257,24 +302,14 @@ class FactoredRows(Rows):
 
     @cached_property
     def facts(self) -> RowFacts:
-        """Of all rows, each computed once."""
-        nearest, most = (math.inf, 0, 1), 0.0
+        """Of all rows, each computed once, here or on a device (compute/jax/peaks.py)."""
+        found = []
         step = max(1, BLOCK_ENTRIES // max(self.shape))
         for begin in range(0, len(self), step):
             records = np.arange(begin, min(begin + step, len(self)))
             squares = self.squares(records)
-            rows = self.numbers(squares)
-            rest = (1 << ROW_BITS) - rows.sum(axis=1)
-            largest = rows.max(axis=1)
-            # Sums of whole numbers went round nowhere where the nearly exact sum is in range.
-            fits = rows.sum(axis=1, dtype=float) < 1.5 * (1 << ROW_BITS)
-            good = fits & (rest >= 0) & (largest > 0)
-            ratio = np.where(good, rest / np.maximum(largest, 1), np.inf)
-            most = max(most, float(ratio.max()))
-            squares[np.arange(len(records)), records] = np.inf
-            i, j = divmod(int(squares.argmin()), len(self))
-            nearest = min(nearest, (float(squares[i, j]), int(records[i]), j))
-        return RowFacts(int(nearest[0]), nearest[1:], most)
+            found.append(row_parts(squares, records, self.numbers(squares)))
+        return RowFacts.of(tuple(map(np.concatenate, zip(*found, strict=True))))
 
     def any(self, axis: int = 0) -> BoolArray:
         """For every column, whether some row has a number other than 0 in it: each has a peak."""

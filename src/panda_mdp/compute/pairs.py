@@ -46,6 +46,9 @@ from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE, Coordinates, Pairs, TilePairs, coordinates, joined
 
 Backend = Literal["numba", "jax", "numpy"]
+LARGE = 1 << 25
+"""Entries, stored or of rows in factors, beyond which an accelerator audits them where there is
+one: threads would take minutes."""
 MEMORY_FULL = "RESOURCE_EXHAUSTED"
 """JAX's own word, in a RuntimeError, for a device whose memory is full."""
 
@@ -68,6 +71,13 @@ def accelerator() -> bool:
         return False
     take_memory_as_needed()
     return bool(jax.default_backend() != "cpu")
+
+
+def chosen_backend(entries: int, backend: Backend | None = None) -> Backend | None:
+    """What audits so many entries: `backend`, or an accelerator where they are many and there is
+    one."""
+    many = backend is None and entries > LARGE
+    return "jax" if many and accelerator() else backend
 
 
 TURNS = 16

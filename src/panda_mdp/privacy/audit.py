@@ -22,7 +22,13 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import RATE_BITS, RELATIVE_ERROR, WEIGHT_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import card, per
-from panda_mdp.compute.pairs import Backend, accelerator, floored_rate, host_rate, uneven_column
+from panda_mdp.compute.pairs import (
+    Backend,
+    chosen_backend,
+    floored_rate,
+    host_rate,
+    uneven_column,
+)
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import Euclidean
@@ -33,9 +39,6 @@ if TYPE_CHECKING:
 DENSE, DENSE_ENTRIES = 16, (1 << 18, 1 << 25)
 """Rows over a floor that store a share of at least 1 / DENSE of so many entries are audited as an
 array: it is faster."""
-LARGE = 1 << 25
-"""Stored entries beyond which an accelerator audits them where there is one: numba's threads would
-take minutes."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,7 @@ def factored_rate(domain: Domain, rows: FactoredRows) -> tuple[float, tuple[int,
         return np.inf, facts.nearest
     unit = 2.0**-rows.unit_bits
     nearest, astray = lattice_facts(domain, rows.points, rows.unit_bits, facts.least_square)
-    halvings = rows.rate * rows.reach >> RATE_BITS
+    halvings = rows.rate * rows.law.reach >> RATE_BITS
     smallest = int(rows.peaks.min()) * 2.0 ** (WEIGHT_BITS - 1 - halvings)
     lost = RELATIVE_ERROR + 1 / (smallest * (1 - RELATIVE_ERROR))
     if not (nearest > 0 and lost < 0.5 and math.isfinite(facts.most_rest)):
@@ -198,13 +201,6 @@ def lattice_facts(
     return math.ldexp(math.sqrt(least_square) * (1 - 1e-15), -bits) - 2 * astray, astray
 
 
-def floored_backend(stored: int, backend: Backend | None = None) -> Backend | None:
-    """What audits so many entries over a floor: `backend`, or an accelerator where they are many
-    and there is one."""
-    many = backend is None and stored > LARGE
-    return "jax" if many and accelerator() else backend
-
-
 def largest_rate(
     domain: Domain,
     logs: FloatArray | None,
@@ -216,7 +212,7 @@ def largest_rate(
     Without `logs` they are those of the weights, each column all positive or all zero: one that is
     zero everywhere tells nothing.
     """
-    if floored_backend(getattr(weights, "stored", 0), backend) == "jax":
+    if chosen_backend(getattr(weights, "stored", 0), backend) == "jax":
         from panda_mdp.compute.jax.closure import device_rate
 
         # A metric that the devices cannot measure goes to the host.

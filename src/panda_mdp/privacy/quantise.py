@@ -26,6 +26,7 @@ from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Int32Array, Weights
 from panda_mdp.base.threads import by_slices, check_time
 from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
+from panda_mdp.compute.pairs import Backend, chosen_backend
 from panda_mdp.errors import PrivacyError
 
 BITS = 62
@@ -129,13 +130,18 @@ def quantise_floored(
     return FlooredRows(whole, starts, columns, weights)
 
 
-def check_weights(weights: Weights, shape: tuple[int, int]) -> None:
-    """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62."""
+def check_weights(weights: Weights, shape: tuple[int, int], backend: Backend | None = None) -> None:
+    """Refuse anything but int64 weights of this shape, none negative, rows summing to 2^62. An
+    accelerator goes through rows in factors, where `backend` says so or they are many."""
     if weights.shape != shape or weights.dtype != np.int64:
         raise PrivacyError(
             f"weights are {weights.dtype} of shape {weights.shape}; int64 of shape {shape} needed"
         )
     if isinstance(weights, FactoredRows):
+        if chosen_backend(math.prod(shape), backend) == "jax" and "facts" not in vars(weights):
+            from panda_mdp.compute.jax.peaks import row_facts
+
+            vars(weights)["facts"] = row_facts(weights)
         if not math.isfinite(weights.facts.most_rest):
             raise PrivacyError(f"a factored row exceeds 2^{BITS} or is empty; make weights less")
         return

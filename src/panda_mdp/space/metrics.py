@@ -338,7 +338,7 @@ class Euclidean(Vectors):
         refuse_repeats(self.vectors + 0.0)
 
     @cached_property
-    def _whole(self) -> tuple[FloatArray, FloatArray, int] | None:
+    def whole(self) -> tuple[FloatArray, FloatArray, int] | None:
         """The vectors as whole numbers of 2^-bits whose squares float64 sums exactly, their squared
         lengths and the bits; None where they are no such numbers."""
         points, bits = lattice(self.vectors)
@@ -347,10 +347,10 @@ class Euclidean(Vectors):
         return (whole, np.einsum("ij,ij->i", whole, whole), bits) if same else None
 
     def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        if self.vectors.shape[1] < PRODUCT_DIMENSIONS or self._whole is None:
+        if self.vectors.shape[1] < PRODUCT_DIMENSIONS or self.whole is None:
             return super().block(rows, cols)
         # Whole numbers below 2^53, so the matrix product is exact, and far faster.
-        points, norms, bits = self._whole
+        points, norms, bits = self.whole
         every = np.array_equal(cols, np.arange(self.size))
         squares = points[rows] @ (points if every else points[cols]).T
         squares *= -2

@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy
@@ -207,38 +207,48 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
     """
     metric = problem.domain.metric
     centres = star_centres(problem)
-    falls = -problem.epsilon * (1 + metric.relative_error + 3 * LIBRARY_ERROR)
-    least = np.empty(problem.size)
-    sums = np.zeros(problem.outputs_count)
-    own = np.zeros(problem.outputs_count)
-    step = max(1, CACHED_ENTRIES // problem.outputs_count)
-    along = np.argsort(centres, kind="stable")
-    starts = np.searchsorted(centres[along], np.arange(problem.size + 1))
-    alike = centres is problem.reports.records and distance_power(problem) == 1
-    for rows, losses in loss_blocks(problem.loss):
-        every = np.arange(problem.size)[rows]
-        far = losses if alike else metric.block(every, centres)
-        for begin in range(0, len(every), step):
-            part = slice(begin, begin + step)
-            records = every[part]
-            costs = problem.prior[records, None] * losses[part]
-            y = along[starts[records[0]] : starts[records[-1] + 1]]
-            x = centres[y] - records[0]
-            own[y] = costs[x, y]
-            costs[x, y] = np.inf
-            cheapest = costs.min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
-            least[records] = np.minimum(prices[records], cheapest)
-            costs[x, y] = 0.0
-            # A difference errs by a roundoff of itself; costs by one of theirs.
-            spare = costs - least[records, None] - 2 * UNIT_ROUNDOFF * costs
-            spare[x, y] = 0.0
-            lent = np.exp(far[part] * falls)
-            sums += np.einsum("xy,xy->y", np.maximum(spare, 0.0), lent)
-    sums *= 1 - LIBRARY_ERROR
+    slope = -problem.epsilon * (1 + metric.relative_error + 3 * LIBRARY_ERROR)
+    placed = getattr(problem.loss, "placed", None)
+    if placed and centres is problem.reports.records:
+        from panda_mdp.compute.jax.peaks import star_sums
+
+        # A record is at no distance from itself.
+        nearest = np.zeros(problem.outputs_count)
+        least, sums = star_sums(placed, problem.prior, prices, slope, _star_block)
+    else:
+        nearest = problem.prior[centres] * problem.loss[centres, np.arange(len(centres))]
+        least = np.empty(problem.size)
+        sums = np.zeros(problem.outputs_count)
+        step = max(1, CACHED_ENTRIES // problem.outputs_count)
+        alike = centres is problem.reports.records and distance_power(problem) == 1
+        for rows, losses in loss_blocks(problem.loss):
+            every = np.arange(problem.size)[rows]
+            far = losses if alike else metric.block(every, centres)
+            for begin in range(0, len(every), step):
+                part = slice(begin, begin + step)
+                records = every[part]
+                costs = problem.prior[records, None] * losses[part]
+                own = centres == records[:, None]
+                some = _star_block(costs, far[part], own, prices[records], slope)
+                least[records], lent = some
+                sums += lent.sum(axis=0)
     shrink = 1 - allowance * (problem.size + 8.0) * UNIT_ROUNDOFF
     most = np.full(problem.size, np.inf)
-    np.minimum.at(most, centres, (own + sums) * shrink - allowance * problem.size * SMALLEST)
+    given = (nearest + sums * (1 - LIBRARY_ERROR)) * shrink
+    np.minimum.at(most, centres, given - allowance * problem.size * SMALLEST)
     return np.asarray(np.minimum(least, most))
+
+
+def _star_block(
+    costs: Any, far: Any, own: Any, prices: Any, slope: float, xp: Any = np
+) -> tuple[Any, Any]:
+    """Of some records, by their costs and distances to the centres, of which some are their `own`:
+    prices that are lowered to the least cost, and a e of every output. In NumPy or in JAX."""
+    cheapest = xp.where(own, np.inf, costs).min(axis=1) * (1 - 4 * UNIT_ROUNDOFF) - SMALLEST
+    least = xp.minimum(prices, cheapest)
+    # A difference errs by a roundoff of itself; costs by one of theirs.
+    spare = costs - least[:, None] - 2 * UNIT_ROUNDOFF * costs
+    return least, xp.where(own, 0.0, xp.maximum(spare, 0.0) * xp.exp(far * slope))
 
 
 def dual_bound(problem: Problem, multipliers: Multipliers, allowance: float = 1.0) -> float:

@@ -48,8 +48,7 @@ from panda_mdp.base.text import card, per
 from panda_mdp.base.threads import check_time
 from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, sealed
-from panda_mdp.loss import UnknownLoss, losses_above
-from panda_mdp.loss import blocks as loss_blocks
+from panda_mdp.loss import UnknownLoss, losses_above, losses_of
 from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import (
@@ -136,7 +135,7 @@ class Table(RebuiltOnCopy):
         problem = self.problem
         if not isinstance(self.weights, Rows):
             set_(self, "weights", frozen(self.weights))
-        check_weights(self.weights, (problem.size, problem.outputs_count))
+        check_weights(self.weights, (problem.size, problem.outputs_count), backend)
         set_(self, "details", MappingProxyType(dict(self.details)))
         set_(self, "bound", as_bound(self.bound))
         verdict = audit_weights(
@@ -179,11 +178,7 @@ class Table(RebuiltOnCopy):
             common = problem.mean_loss @ (weights.floor / float(TOTAL))
             above = losses_above(problem.loss, weights) / float(TOTAL)
             return float(problem.prior @ above + common)
-        blocks = (
-            problem.prior[some] @ np.einsum("xy,xy->x", losses, weights[some] / float(TOTAL))
-            for some, losses in loss_blocks(problem.loss)
-        )
-        return float(sum(blocks))
+        return float(problem.prior @ losses_of(problem.loss, weights))
 
     @property
     def mesh(self) -> Mesh | None:

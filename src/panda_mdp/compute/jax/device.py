@@ -25,7 +25,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from panda_mdp.base.factored import RATE_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.pairs import take_memory_as_needed
 from panda_mdp.errors import MethodError
@@ -202,7 +201,10 @@ def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> Non
 
 
 def distance_error(metric: Metric) -> float:
-    """Relative error of the distances computed here: plain sums, library functions to 4 ulp."""
+    """Relative error of the distances computed here: plain sums, library functions to 4 ulp, of
+    whole numbers exact sums."""
+    if getattr(metric, "whole", None) is not None:
+        return 4e-16
     if metric.kind in ("euclidean", "angular"):
         return (metric.embedding.shape[1] / 2 + 30) * 2.0**-53 + 4e-16
     return max(metric.relative_error, 4e-15)
@@ -393,27 +395,3 @@ def _above(
     above = (values - floor[columns]).astype(jnp.float64)
     part = above * _losses(measure, own, outputs[columns], power)
     return jax.ops.segment_sum(part, own, num_segments=len(count), indices_are_sorted=True)
-
-
-def solve_falls(
-    rows: FactoredRows, prior: FloatArray, power: float
-) -> tuple[FloatArray, FloatArray, float]:
-    """Shares of peaks that fill all rows, prices for losses d^power, and what a row sums to at
-    most: one factorisation in float64."""
-
-    @jax.jit
-    def falls(points):
-        norms = (points * points).sum(axis=1)
-        squares = norms[:, None] + norms - 2 * (points @ points.T)
-        ticks = jnp.minimum(jnp.ceil(jnp.sqrt(jnp.maximum(squares, 0.0))), float(rows.reach))
-        matrix = jnp.exp(-math.log(2) * 2.0**-RATE_BITS * rows.rate * ticks)
-        lengths = jnp.sqrt(jnp.maximum(squares, 0.0)) * 2.0**-rows.unit_bits
-        return matrix, prior @ (matrix * lengths**power)
-
-    with precise():
-        matrix, worth = falls(jnp.asarray(rows.points, dtype=jnp.float64))
-        right = jnp.stack([jnp.ones(len(rows)), worth], axis=1)
-        factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
-        found = jax.scipy.linalg.cho_solve((factor, True), right)
-        most = float((matrix @ found[:, 0]).max()) + 1e-12
-        return np.asarray(found[:, 0]), np.asarray(found[:, 1]), most

@@ -21,7 +21,14 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.factored import CACHED_ENTRIES, RATE_BITS, WEIGHT_BITS, FactoredRows, lattice
+from panda_mdp.base.factored import (
+    CACHED_ENTRIES,
+    RATE_BITS,
+    WEIGHT_BITS,
+    FactoredRows,
+    falls,
+    lattice,
+)
 from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import PrivacyError
@@ -78,14 +85,14 @@ class Stars:
         self.shares, self.prices = found.T
         """(K,) s and m."""
 
-    def released(self) -> Mechanism:
+    def released(self, device: bool = False) -> Mechanism:
         """The table of peaks; where some are negative, or rounding costs too much, the exponential
         mechanism."""
         problem = self.problem
         made = None
         if self.shares.min() >= 0:
             if isinstance(problem.domain.metric, Euclidean) and problem.loss.size >= LEAST_FACTORED:
-                made = factored(problem)[0]
+                made = factored(problem, device)[0]
             with contextlib.suppress(PrivacyError):
                 return made or self.near(self.decay * self.shares, private=True)
         return exponential(problem)
@@ -132,52 +139,54 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
     points, bits = lattice(problem.domain.metric.embedding)
     every = np.arange(len(points))
     bare = FactoredRows(points, bits, 1, every, np.ones_like(every))
-    least = least_square(bare)
+    there = None
+    if device:
+        from panda_mdp.compute.jax.peaks import placed
+
+        there = placed(points)
+    least = least_square(bare, there)
     for nats in NATS if problem.size <= MOST_DENSE else NATS[1:]:
         rate = lattice_rate(problem, points, bits, nats, least)
         if rate < 1:
             break
         bare = replace(bare, rate=rate)
-        shares, prices, most = filled(problem, bare, device)
+        shares, prices, most = filled(problem, bare, there)
         if shares.min() < -LEAST_SHARE:
             break
         raised = np.maximum(shares, LEAST_SHARE)
         if (raised > shares).any():
-            most = float(falls_times(bare, raised[:, None], np.float64).max())
+            most = float(falls_times(bare, raised[:, None], there).max())
         # Rounding of integers is down, so that no row exceeds the whole.
         weights = np.floor(raised * ((1 - 1e-12) / most * (1 << WEIGHT_BITS))).astype(np.int64)
         with contextlib.suppress(PrivacyError):
             rows = replace(bare, centres=records, peaks=weights[records])
-            made = Mechanism(problem, rows, "optimal")
+            made = Mechanism(problem, rows, "optimal", backend="jax" if device else None)
             stages = (("factors", time.perf_counter() - start),)
             return made.with_facts(stages=stages), prices
     return None, prices
 
 
 def filled(
-    problem: Problem, rows: FactoredRows, device: bool
+    problem: Problem, rows: FactoredRows, there: Any
 ) -> tuple[FloatArray, FloatArray, float]:
     """Shares of peaks that fill all rows, prices of the rows, and at least what any row sums to: by
-    conjugate gradients over blocks, in single precision and then corrected where there are many
-    records; or by one factorisation on an accelerator."""
-    if device and isinstance(problem.loss, DistanceLoss):
-        from panda_mdp.compute.jax.device import solve_falls
-
-        return solve_falls(rows, problem.prior, problem.loss.power)
+    conjugate gradients over blocks, on a host in single precision and then corrected where there
+    are many records."""
     size = len(rows)
     order = np.argsort(np.asarray(problem.reports.records))
     if isinstance(problem.loss, DistanceLoss):
-        worth = falls_times(rows, problem.prior[:, None], np.float64, problem.loss.power)[:, 0]
+        power = problem.loss.power
+        worth = falls_times(rows, problem.prior[:, None], there, power=power)[:, 0]
     else:
         worth = np.zeros(size)
         for part, losses in loss_blocks(problem.loss):
             some = np.arange(size)[part]
             costs = problem.prior[some, None] * losses[:, order]
-            worth += np.einsum("xy,xy->y", costs, falls(rows, rows.squares(some)))
+            worth += np.einsum("xy,xy->y", costs, falls(rows.squares(some), rows.law))
     right = np.concatenate([np.ones(size), worth / worth.max()])
 
     def times(both: FloatArray, dtype: Any = np.float64) -> FloatArray:
-        return falls_times(rows, both.reshape(2, -1).T, dtype).T.ravel()
+        return falls_times(rows, both.reshape(2, -1).T, there, dtype).T.ravel()
 
     fast = partial(times, dtype=np.float32) if size > MOST_DENSE else times
     matrix = scipy.sparse.linalg.LinearOperator((2 * size, 2 * size), matvec=fast, dtype=float)
@@ -188,26 +197,25 @@ def filled(
     return shares, prices * worth.max(), 1 + 2 * float(np.abs(error[:size]).max())
 
 
-def falls(rows: FactoredRows, squares: FloatArray, power: float = 0.0) -> FloatArray:
-    """What is left of a peak at squared distances, in units of the lattice; times distances, in the
-    metric's unit, to a power."""
-    real = squares.dtype.type
-    lengths = np.sqrt(squares)
-    ticks = np.minimum(np.ceil(lengths), real(rows.reach))
-    left = np.exp(ticks * real(-math.log(2) * 2.0**-RATE_BITS * rows.rate))
-    return left * np.ldexp(lengths, -rows.unit_bits) ** power if power else left
-
-
 def falls_times(
-    rows: FactoredRows, vectors: FloatArray, dtype: Any, power: float = 0.0
+    rows: FactoredRows,
+    vectors: FloatArray,
+    there: Any = None,
+    dtype: Any = np.float64,
+    power: float = 0.0,
 ) -> FloatArray:
-    """The matrix of `falls`, which is symmetric, times some vectors, (K, n)."""
+    """The matrix of `falls`, which is symmetric, times some vectors, (K, n); by an accelerator,
+    always in double precision, where the points are `there`."""
+    if there is not None:
+        from panda_mdp.compute.jax import peaks
+
+        return peaks.falls_times(there, vectors, rows.law, power)
     given = vectors.astype(dtype)
     out = np.zeros_like(vectors)
     for some, block in rows.halves(dtype):
 
         def fill(part: slice, block: FloatArray = block) -> None:
-            block[part] = falls(rows, block[part], power)
+            block[part] = falls(block[part], rows.law, power)
 
         by_slices(fill, len(block), max(1, CACHED_ENTRIES // block.shape[1]))
         out[some] += block @ given[some.start :]
@@ -215,8 +223,12 @@ def falls_times(
     return out
 
 
-def least_square(rows: FactoredRows) -> float:
+def least_square(rows: FactoredRows, there: Any = None) -> float:
     """About the least squared distance of two records, in units of the lattice."""
+    if there is not None:
+        from panda_mdp.compute.jax import peaks
+
+        return peaks.least_square(there)
     least = math.inf
     for _, squares in rows.halves(np.float32):
         np.fill_diagonal(squares, np.inf)
@@ -236,7 +248,7 @@ def open_with_stars(
     problem: Problem, standing: Standing, device: bool = False
 ) -> FloatArray | None:
     """Raise the bound and offer the closed form, where there is one; a table to start from where
-    that is not the end. On a `device` where there are more records than `MOST_DENSE`."""
+    that is not the end. An accelerator, `device`, goes through rows in factors."""
     if problem.size > MOST_DENSE:
         with standing.stage("stars"):
             made, prices = factored(problem, device)
@@ -248,7 +260,7 @@ def open_with_stars(
     with standing.stage("stars"):
         stars = Stars(problem)
         standing.raise_bound(Proved(problem, Prices(stars.prices)))
-        standing.offer_start(stars.released)
+        standing.offer_start(partial(stars.released, device))
     if problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
         return None
     with standing.stage("columns"):
