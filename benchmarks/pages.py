@@ -130,7 +130,8 @@ def part_of(city: pm.City, near: Any) -> dict[str, Any]:
         for name, at in LANDMARKS.items()
         if lat.min() <= at[0] <= lat.max() and lon.min() <= at[1] <= lon.max()
     ]
-    places = {"lat": lat.tolist(), "lon": lon.tolist(), "names": names}
+    lat, lon = (np.rint(1e6 * degrees).astype(int).tolist() for degrees in (lat, lon))
+    places = {"lat": lat, "lon": lon, "names": names}
     return {**places, "u": u[both].tolist(), "v": v[both].tolist()}
 
 

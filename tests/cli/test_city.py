@@ -49,8 +49,8 @@ def test_import_of_an_area(graphml: Path, tmp_path: Path) -> None:
         (["import", "TOWN", "-o", "x.txt"], "neither .npz nor .graphml"),
         (["import", "TOWN", "-o", "x.npz", "--bbox", "1", "2"], "4 arguments"),
         (["import", "TOWN", "-o", "x.npz", "--bbox", *"5214"], "south below north"),
-        (["import", "nowhere.osm.pbf", "-o", "x.npz"], "does not exist"),
-        (["info", "nowhere.npz"], "does not exist"),
+        (["import", "nowhere.osm.pbf", "-o", "x.npz"], "no such file"),
+        (["info", "nowhere.npz"], "no such file"),
         (["info", "TOWN", "--draw", "x.bmp"], "none of .png"),
     ],
 )

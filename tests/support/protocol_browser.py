@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from outside import left_out
 from playwright.sync_api import (
     Browser,
@@ -185,8 +186,8 @@ def open_site(folder: Path) -> Iterator[Site]:
             "lat": table.problem.domain.lat.tolist(),
             "lon": table.problem.domain.lon.tolist(),
             "streets": {
-                "lat": city.lat.tolist(),
-                "lon": city.lon.tolist(),
+                "lat": np.rint(1e6 * city.lat).astype(int).tolist(),
+                "lon": np.rint(1e6 * city.lon).astype(int).tolist(),
                 "u": city.u.tolist(),
                 "v": city.v.tolist(),
                 "names": names_of(table),

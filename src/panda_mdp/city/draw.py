@@ -27,8 +27,6 @@ def find_city(name: str, records: int | None, seed: int) -> City:
     """The city of a path, or the synthetic one with at least twice as many nodes as records."""
     if name == SYNTHETIC:
         return synthetic_city(max(SYNTHETIC_NODES, 2 * (records or 0)), seed)
-    if not Path(name).exists():
-        raise FileNotFoundError(f"{name}: no such file; give a road map or the word {SYNTHETIC!r}")
     return load_city(name)
 
 

@@ -32,7 +32,7 @@ SUFFIXES = (".npz", ".graphml", ".gpkg", ".shp", ".zip", ".geojson", ".fgb", *PA
 def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
     """Read a map of any known format, the suffix decides; say what was left out."""
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist")
+        raise FileNotFoundError(f"{path}: no such file; give a road map")
     asked = options or MapOptions()
     name, *suffix = path.name.split(".")
     if not path.name.lower().endswith(SUFFIXES):

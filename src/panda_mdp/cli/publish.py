@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from panda_mdp.protocol.messages.catalogue import StreetsUpload
+    from panda_mdp.protocol.messages.catalogue import Streets
     from panda_mdp.space.domain import Domain
 
 MARGIN_DEGREES = 0.02
@@ -211,13 +211,13 @@ def _places(file: Path) -> Domain | None:
     return domain if domain.metric.kind == "haversine" else None
 
 
-def _streets(city: str, seed: int, names: Path | None, domain: Domain | None) -> StreetsUpload:
+def _streets(city: str, seed: int, names: Path | None, domain: Domain | None) -> Streets:
     """The streets around the records, and the names among them."""
     import numpy as np
 
     from panda_mdp.city.draw import find_city
     from panda_mdp.city.names import read_names
-    from panda_mdp.protocol.messages.catalogue import PlaceName, StreetsUpload
+    from panda_mdp.protocol.messages.catalogue import PlaceName, Streets
 
     if domain is None:
         raise InvalidInputError(
@@ -240,8 +240,12 @@ def _streets(city: str, seed: int, names: Path | None, domain: Domain | None) ->
     part = network.take(nodes)
     source = names or Path(city)
     listed = read_names(source) if source.exists() else []
-    return StreetsUpload(
-        **{axis: getattr(part, axis).tolist() for axis in ("lat", "lon", "u", "v")},
+    lat, lon = (np.rint(1e6 * degrees).astype(int).tolist() for degrees in (part.lat, part.lon))
+    return Streets(
+        lat=lat,
+        lon=lon,
+        u=part.u.tolist(),
+        v=part.v.tolist(),
         names=[
             PlaceName(name=entry.name[:120], lat=entry.lat, lon=entry.lon, kind=entry.kind)
             for entry in listed

@@ -58,10 +58,6 @@ class Where:
             roads = synthetic_city(size, 0)
             name = "synthetic"
         else:
-            if not self.city.exists():
-                raise FileNotFoundError(
-                    f"{self.city}: no such file; give a road map, or leave --city out"
-                )
             roads = load_city(self.city)
             name = self.city.name.split(".")[0].lower()
         visits, source = (None, "") if self.traces is None else _visits(roads, self.traces)

@@ -35,7 +35,7 @@ from panda_mdp.methods.words import RULES, field_table
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.coins import BernoulliAnchors, Decay
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.panda.selection import CENTRE_SHARE, PandaOptions
+from panda_mdp.panda.selection import CENTRE_SHARE, PandaOptions, Selection
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Mechanism, Table, audited_table
@@ -83,28 +83,33 @@ def beside_noise(problem: Problem, time_limit: float | None = None) -> Mechanism
     return dominate(problem, remap(planar_laplace(problem)), time_limit=time_limit)
 
 
-def panda_ball(problem: Problem, time_limit: float | None = None, delta: float = 0.0) -> PandaTable:
-    """Both phases with balls: a private centre, the ball's rows, a report from the own row, which
-    fades at the edge. They need no delta."""
-    selection = BallAnchors(CENTRE_SHARE * problem.epsilon)
-    return PandaTable(selection.scheme(problem, delta, _options(time_limit)))
+def centred(problem: Problem, delta: float) -> Selection:
+    """Balls: a private centre, the ball's rows, a report from the own row, which fades at the edge.
+    They need no delta."""
+    del delta
+    return BallAnchors(CENTRE_SHARE * problem.epsilon)
 
 
-def panda_candidates(
-    problem: Problem, time_limit: float | None = None, delta: float = 1e-7
+def quarter(problem: Problem, delta: float) -> Selection:
+    """A quarter of the records, as anchors of everybody."""
+    return BernoulliAnchors.alike(problem.domain, max(1, problem.size // 4), delta, problem)
+
+
+def decaying(decay: Decay, problem: Problem, delta: float) -> Selection:
+    """One of the paper's decays: everything accounted for, refused on all of the paper's maps."""
+    del problem, delta
+    return BernoulliAnchors(decay)
+
+
+def both_phases(
+    choose: Callable[[Problem, float], Selection],
+    problem: Problem,
+    time_limit: float | None = None,
+    delta: float = 1e-7,
 ) -> PandaTable:
-    """Both phases with a public quarter of the records as anchors of everybody."""
-    count = max(1, problem.size // 4)
-    selection = BernoulliAnchors.alike(problem.domain, count, delta, problem)
-    return PandaTable(selection.scheme(problem, delta, _options(time_limit)))
-
-
-def panda_decay(
-    decay: Decay, problem: Problem, time_limit: float | None = None, delta: float = 1e-7
-) -> PandaTable:
-    """Both phases with one of the paper's decays and everything accounted for: refused on
-    all of the paper's maps."""
-    scheme = BernoulliAnchors(decay).scheme(problem, delta, _options(time_limit))
+    """PAnDA with the selection that is chosen for a problem and a delta."""
+    options = PandaOptions(gap=PHASED_GAP, time_limit=time_limit)
+    scheme = choose(problem, delta).scheme(problem, delta, options)
     if scheme.failure is not None:
         raise MethodError(
             f"does not fit: {str(scheme.failure).split('. ')[0]}; `panda`, with balls, or "
@@ -124,10 +129,6 @@ def from_outside(entry: EntryPoint, problem: Problem) -> Table:
             f"of probabilities, (records, outputs) = {problem.loss.shape}"
         )
     return audited_table(problem, quantise(matrix), entry.name)
-
-
-def _options(time_limit: float | None) -> PandaOptions:
-    return PandaOptions(gap=PHASED_GAP, time_limit=time_limit)
 
 
 _GUESSES = partial(second_objective, name="vulnerability", slack=0.01)
@@ -156,13 +157,13 @@ METHODS = (
     Method("optimal", "optimal", optimal, "LP", timed=True),
     Method("optimal_then", "optimal, then guesses", _GUESSES, timed=True),
     Method("dominate", "dominate noise", beside_noise, timed=True),
-    Method("panda", "PAnDA, balls", panda_ball, timed=True),
-    Method("panda_candidates", "PAnDA, candidates", panda_candidates, timed=True),
+    Method("panda", "PAnDA, balls", partial(both_phases, centred), timed=True),
+    Method("panda_candidates", "PAnDA, candidates", partial(both_phases, quarter), timed=True),
     *(
         Method(
             f"panda_{decay}",
             f"PAnDA, {decay}",
-            partial(panda_decay, decay),
+            partial(both_phases, partial(decaying, decay)),
             timed=True,
             demo_seconds=None,
         )

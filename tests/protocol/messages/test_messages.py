@@ -121,11 +121,11 @@ def test_a_domain_is_places():
 
 
 def test_streets_fit_their_nodes():
-    streets = {"lat": [1.0, 2.0], "lon": [1.0, 2.0], "u": [0], "v": [1]}
-    catalogue.StreetsUpload.model_validate(streets)
-    for change in ({"v": [2]}, {"v": []}, {"lat": [1.0]}):
+    streets = {"lat": [1_000_000, 2], "lon": [1, 2], "u": [0], "v": [1]}
+    catalogue.Streets.model_validate(streets)
+    for change in ({"v": [2]}, {"v": []}, {"lat": [1]}, {"lat": [1.0, 2.0]}, {"lon": [10**9, 1]}):
         with pytest.raises(ValidationError):
-            catalogue.StreetsUpload.model_validate(streets | change)
+            catalogue.Streets.model_validate(streets | change)
 
 
 def test_anchors_ascend():

@@ -28,7 +28,7 @@ def test_the_service_says_what_it_is(server: Running) -> None:
 
 def test_a_domain_comes_back_to_the_last_bit(server: Running) -> None:
     domain = small_domain(seed=1)
-    streets = {"lat": [41.9, 41.91], "lon": [12.5, 12.51], "u": [0], "v": [1]}
+    streets = {"lat": [41_900_000, 41_910_000], "lon": [12_500_000, 12_510_000], "u": [0], "v": [1]}
     body = domain_body(domain, "places") | {"streets": streets}
     made = server.admin.post("/v1/domains", json=body)
     assert made.status_code == 201
@@ -114,7 +114,7 @@ def test_streets_below_a_table_are_those_of_a_domain_with_its_records(
     path = small_table(domain).save(tmp_path / "t.pmdp")
     ask = {"content": path.read_bytes(), "headers": OCTETS}
     assert server.admin.post("/v1/tables/drawn", **ask).json()["streets"] is None
-    streets = {"lat": [44.64, 44.65], "lon": [10.92, 10.93], "u": [0], "v": [1], "names": []}
+    streets = {"lat": [44_640_000, 44_650_000], "lon": [10_920_000, 10_930_000], "u": [0], "v": [1]}
     for name, each in (("below", domain), ("elsewhere", small_domain(seed=6))):
         body = domain_body(each, name) | {"streets": streets}
         assert server.admin.post("/v1/domains", json=body).status_code == 201

@@ -138,7 +138,8 @@ def test_streets_come_with_their_names(server: Running) -> None:
         {"name": "Via Emilia", "lat": 44.64, "lon": 10.92, "kind": "street"},
         {"name": "Ghirlandina", "lat": 44.6463, "lon": 10.9258, "kind": "landmark"},
     ]
-    streets = {"lat": [44.64, 44.65], "lon": [10.92, 10.93], "u": [0], "v": [1], "names": names}
+    lat, lon = [44_640_000, 44_650_000], [10_920_000, 10_930_000]
+    streets = {"lat": lat, "lon": lon, "u": [0], "v": [1], "names": names}
     body = domain_body(small_domain(seed=5), "named") | {"streets": streets}
     assert server.admin.post("/v1/domains", json=body).status_code == 201
     found = server.client().get("/v1/domains/named/streets").json()

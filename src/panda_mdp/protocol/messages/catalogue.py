@@ -37,37 +37,30 @@ class PlaceName(Message):
 
 
 PlaceNames = Annotated[list[PlaceName], Field(max_length=MOST_NAMES, default_factory=list)]
-Integers = Annotated[list[int], Field(max_length=MOST_NODES)]
+Degrees = Annotated[
+    list[Annotated[int, Field(ge=-180_000_000, le=360_000_000)]], Field(max_length=MOST_NODES)
+]
 Nodes = Annotated[list[Annotated[int, Field(ge=0, lt=MOST_NODES)]], Field(max_length=MOST_NODES)]
 
 
-class StreetsUpload(Message):
-    """A road network for drawing: nodes in degrees, edges by node, names."""
+class Streets(Message):
+    """GET /v1/domains/{id}/streets: a road network for drawing, edges by node; degrees as integers
+    over 1e6."""
 
-    lat: Annotated[list[Latitude], Field(max_length=MOST_NODES)]
-    lon: Annotated[list[Longitude], Field(max_length=MOST_NODES)]
+    lat: Degrees
+    lon: Degrees
     u: Nodes
     v: Nodes
     names: PlaceNames
+    """In degrees as they are; a person may search them, on the own device."""
 
     @model_validator(mode="after")
-    def _fits(self) -> StreetsUpload:
+    def _fits(self) -> Streets:
         if len(self.lat) != len(self.lon) or len(self.u) != len(self.v):
             raise ValueError("lat and lon, u and v must have as many entries as each other")
         if max([*self.u, *self.v], default=-1) >= len(self.lat):
             raise ValueError("u and v must be nodes")
         return self
-
-
-class Streets(Message):
-    """GET /v1/domains/{id}/streets: degrees as integers over 1e6."""
-
-    lat: Integers
-    lon: Integers
-    u: Integers
-    v: Integers
-    names: PlaceNames
-    """In degrees as they are; a person may search them, on the own device."""
 
 
 class Places(Message):
@@ -87,7 +80,7 @@ class DomainRequest(Places):
     """POST /v1/domains."""
 
     name: Name
-    streets: StreetsUpload | None = None
+    streets: Streets | None = None
 
 
 class DomainInfo(Message):

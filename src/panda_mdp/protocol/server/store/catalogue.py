@@ -23,8 +23,6 @@ from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
     DomainRequest,
-    Streets,
-    StreetsUpload,
     TableInfo,
     TableRef,
 )
@@ -63,23 +61,16 @@ def check_domain(request: DomainRequest) -> DomainRow:
     """The domain of a request, triangle inequality included, ready to be stored. Runs in a worker
     process."""
     domain = request.domain()
-    streets = request.streets
+    drawn = None if request.streets is None else request.streets.model_dump_json().encode()
     return DomainRow(
         id=secrets.token_hex(8),
         name=request.name,
         records=domain.size,
         fingerprint=domain.fingerprint,
         arrays=pack(domain.metric.arrays()),
-        streets=streets is not None,
-        street_arrays=None if streets is None else _pack_streets(streets),
+        streets=drawn is not None,
+        street_arrays=None if drawn is None else zlib.compress(drawn),
     )
-
-
-def _pack_streets(given: StreetsUpload) -> bytes:
-    """The message that is served, compressed: degrees as integers over 1e6."""
-    lat, lon = ([round(1e6 * degrees) for degrees in axis] for axis in (given.lat, given.lon))
-    streets = Streets(lat=lat, lon=lon, u=given.u, v=given.v, names=given.names)
-    return zlib.compress(streets.model_dump_json().encode())
 
 
 def store_domain(session: Session, domain: DomainRow) -> tuple[DomainRow, bool]:
