@@ -449,10 +449,13 @@ def check_number(
     least: float = sys.float_info.min,
     most: float = sys.float_info.max,
     whole: bool = False,
+    needed: bool = False,
 ) -> None:
     """Refuse what is not a number, or a whole one, from `least` to `most`; positive and finite by
-    default. None passes: it stands for a default."""
-    if value is not None and not (is_number(value, whole=whole) and least <= value <= most):
+    default. None passes, unless it is `needed`: it stands for a default."""
+    if value is None and not needed:
+        return
+    if value is None or not (is_number(value, whole=whole) and least <= value <= most):
         raise MethodError(f"{name} is {value!r}; it must be {rule}")
 
 

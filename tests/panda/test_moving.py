@@ -124,7 +124,11 @@ def test_a_day_has_so_many_balls_and_says_what_it_told(moving: Moving) -> None:
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({"leaving": 0.0}, "positive"), ({"most": 0}, "one ball"), ({"depth": np.inf}, "finite")],
+    [
+        ({"leaving": 0.0}, "positive"),
+        ({"most": 0}, "a day has a ball"),
+        ({"depth": np.inf}, "finite"),
+    ],
 )
 def test_what_means_nothing_is_refused(moving: Moving, given: dict, words: str) -> None:
     with pytest.raises(MethodError, match=words):

@@ -21,17 +21,16 @@ from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.lattice import BallLaw, Centre, radius_for
 from panda_mdp.panda.selection import (
     DEFAULT_OPTIONS,
+    POSITIVE,
     Account,
     BudgetShares,
     PandaOptions,
     Scheme,
     Selection,
-    check_epsilon,
-    check_rules,
 )
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, BitSource, GivenBits, choose, choose_rows
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.encode import Parts, weight_sections
 from panda_mdp.table.mechanism import Mechanism
 
@@ -70,10 +69,8 @@ class BallAnchors(Selection):
         return f"BallAnchors({', '.join(f'{k}={v:g}' for k, v in given.items() if v is not None)})"
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        given = [(name, getattr(self, name)) for name in ("radius", "edge")]
-        rule = "it must be positive and finite, or None"
-        check_rules(self, *((name, v is None or 0 < v < np.inf, rule) for name, v in given))
+        for name in ("epsilon", "radius", "edge"):
+            check_number(getattr(self, name), name, POSITIVE, needed=name == "epsilon")
 
     def scheme(
         self, problem: Problem, delta: float = 0.0, options: PandaOptions = DEFAULT_OPTIONS

@@ -18,14 +18,14 @@ from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme, Decay
 from panda_mdp.panda.lattice import radius_for
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import (
+    BELOW_1,
     PandaOptions,
     Scheme,
     Selection,
     check_choice,
     check_delta,
-    check_rules,
 )
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.encode import encode
 from panda_mdp.table.mechanism import Mechanism
 
@@ -140,15 +140,11 @@ class SearchSpace:
     def __post_init__(self) -> None:
         for family in self.families:
             check_choice("a family", family, Family)
-        most = self.most_bytes
+        check_number(self.most_bytes, "most_bytes", "positive: a user fetches at least a byte")
         upload = self.most_selection_epsilon
-        shares = [0 < share < 1 for share in self.centre_shares]
-        check_rules(
-            self,
-            ("most_bytes", most is None or most > 0, "a user fetches at least a byte"),
-            ("most_selection_epsilon", upload is None or upload >= 0, "it is at least 0, or None"),
-            ("centre_shares", all(shares), "a share of epsilon lies between 0 and 1"),
-        )
+        check_number(upload, "most_selection_epsilon", "at least 0, or None", least=0.0)
+        for share in self.centre_shares:
+            check_number(share, "a share in centre_shares", "between 0 and 1", most=BELOW_1)
 
     def counts(self, size: int) -> list[int]:
         """Sizes of candidate sets of a domain, ascending."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +29,9 @@ from panda_mdp.panda.law import AnchorLaw, numerators, surrogates
 from panda_mdp.panda.leakage import cost_table
 from panda_mdp.panda.margins import Feasibility, MarginPlan, feasibility
 from panda_mdp.panda.selection import (
+    BELOW_1,
     DEFAULT_OPTIONS,
+    POSITIVE,
     Account,
     BudgetShares,
     PandaOptions,
@@ -36,11 +39,10 @@ from panda_mdp.panda.selection import (
     Selection,
     budget_shares,
     check_choice,
-    check_rules,
 )
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import TOTAL, BitSource, SystemBits, choose_rows, quantise
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.domain import Domain, check_indices, check_record
 
 Decay = Literal["power", "exponential", "logistic"]
@@ -89,31 +91,22 @@ class BernoulliAnchors(Selection):
 
     def __post_init__(self) -> None:
         check_choice("decay", self.decay, Decay)
-        radius = self.radius
-        tail = self.tail
-        check_rules(
-            self,
-            (
-                "alpha",
-                0 < self.alpha < 1,
-                "it must lie strictly between 0 and 1: an anchor that is selected for certain by "
-                "one record gives that record away (Proposition 2)",
-            ),
-            ("rate", 0 <= self.rate < 1e6, "it must be finite, not negative and below 1e6"),
-            (
-                "rate",
-                self.decay != "power" or self.rate > 0,
-                "d^0 is not continuous at 0; use a positive rate or another decay",
-            ),
-            ("radius", radius is None or 0 < radius < np.inf, "it is positive and finite, or None"),
-            (
-                "tail",
-                tail == "clip" or (isinstance(tail, float | int) and 0 < tail < 1),
-                "it must be 'clip' or a probability strictly between 0 and 1: an anchor that far "
-                "records never select gives near ones away",
-            ),
-            ("neighbours", self.neighbours >= 1, "the margin must cover at least the anchor"),
+        rule = (
+            "strictly between 0 and 1: an anchor that is selected for certain by one record gives "
+            "that record away (Proposition 2)"
         )
+        check_number(self.alpha, "alpha", rule, most=BELOW_1)
+        least = sys.float_info.min if self.decay == "power" else 0.0
+        rule = "at most 1e6 and not negative, of the power law positive: d^0 jumps at 0"
+        check_number(self.rate, "rate", rule, least=least, most=1e6)
+        check_number(self.radius, "radius", POSITIVE)
+        rule = (
+            "'clip' or a probability strictly between 0 and 1: an anchor that far records never "
+            "select gives near ones away"
+        )
+        check_number(None if self.tail == "clip" else self.tail, "tail", rule, most=BELOW_1)
+        rule = "at least 1: the margin must cover the anchor"
+        check_number(self.neighbours, "neighbours", rule, least=1, whole=True)
         if self.candidates is not None:
             chosen = np.asarray(self.candidates)
             if chosen.ndim != 1 or len(chosen) == 0 or len(np.unique(chosen)) != len(chosen):

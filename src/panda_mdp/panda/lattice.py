@@ -27,8 +27,9 @@ import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.selection import check_epsilon, check_rules
+from panda_mdp.panda.selection import POSITIVE
 from panda_mdp.privacy.quantise import BITS, TOTAL, BitSource
+from panda_mdp.problem import check_number
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine, sphere_points
 
@@ -91,13 +92,10 @@ class BallLaw:
     edge: float
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_rules(
-            self,
-            ("radius", 0 < self.radius < np.inf, "it must be positive and finite"),
-            ("second", 0 < self.second < np.inf, "it must be positive and finite"),
-            ("edge", 0 < self.edge < self.second, "it is a part of what reports tell"),
-        )
+        for name in ("epsilon", "radius", "second"):
+            check_number(getattr(self, name), name, POSITIVE, needed=True)
+        less = float(np.nextafter(self.second, 0.0))
+        check_number(self.edge, "edge", "a part of what reports tell", most=less, needed=True)
         metric = self.domain.metric
         on_earth = isinstance(metric, Haversine)
         largest = EARTH_RADIUS_KM if on_earth else float(np.abs(metric.embedding).max())

@@ -51,12 +51,12 @@ from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.leakage import WorstLeakage, cost_table, worst_leakage
 from panda_mdp.panda.selection import (
     CENTRE_SHARE,
+    POSITIVE,
     BudgetShares,
     budget_shares,
     check_delta,
-    check_epsilon,
 )
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.domain import Domain
 
 REMEDY = (
@@ -240,7 +240,7 @@ class CandidateValues:
 
 def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> CandidateValues:
     """All candidate margins of a pair of records: n_gamma(x) n_gamma(x') of them."""
-    check_epsilon(epsilon)
+    check_number(epsilon, "epsilon", POSITIVE)
     pair = law.rows(np.array([x, x2]))
     anchors, v = pair.surrogates
     involved = np.union1d([x, x2], anchors)
@@ -303,10 +303,8 @@ class MarginPlan(RebuiltOnCopy):
         raises nothing for it.
         """
         check_delta(delta)
-        if neighbours < 1:
-            raise MethodError(
-                f"neighbours is {neighbours}; the margin must cover at least the anchor itself"
-            )
+        rule = "at least 1: the margin must cover the anchor"
+        check_number(neighbours, "neighbours", rule, least=1, whole=True)
         spent = stopwatch()
         domain = problem.domain
         chosen = law.check(anchors)

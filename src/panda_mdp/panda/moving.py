@@ -13,6 +13,7 @@ t over the reports alone, however often one looks (docs/panda.md has the proof).
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -24,10 +25,11 @@ from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import MethodError, sealed
 from panda_mdp.panda.balls import BallScheme
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.panda.selection import check_rules
+from panda_mdp.panda.selection import POSITIVE
 from panda_mdp.privacy.discrete_laplace import geometric, happens
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import SystemBits
+from panda_mdp.problem import check_number
 from panda_mdp.space.domain import check_record
 
 LEVELS = 1024
@@ -58,13 +60,11 @@ class Moving:
     depth: float = 0.0
 
     def __post_init__(self) -> None:
-        check_rules(
-            self,
-            ("table", isinstance(self.table.scheme, BallScheme), "people keep balls (BallAnchors)"),
-            ("leaving", 0 < self.leaving < np.inf, "it must be positive and finite"),
-            ("most", self.most >= 1, "a day has at least one ball"),
-            ("depth", abs(self.depth) < np.inf, "it must be finite"),
-        )
+        if not isinstance(self.table.scheme, BallScheme):
+            raise MethodError(f"table is {self.table!r}; people keep balls (BallAnchors)")
+        check_number(self.leaving, "leaving", POSITIVE)
+        check_number(self.most, "most", "at least 1: a day has a ball", least=1, whole=True)
+        check_number(self.depth, "depth", "finite", least=-sys.float_info.max)
 
     def guarantee(self, reports: int, balls: int | None = None) -> Guarantee:
         """What a day with so many reports tells of two ways that are at most so far from each

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import Described, FloatArray, IntArray, RebuiltOnCopy, is_number
+from panda_mdp.base.arrays import Described, FloatArray, IntArray, RebuiltOnCopy
 from panda_mdp.errors import InfeasibleError, MethodError, PrivacyError
 from panda_mdp.panda.anpo import AnchorTable, Solver, solver_of
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import BitSource, SeededBits, SystemBits
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.domain import check_indices
 from panda_mdp.table.encode import Parts
 from panda_mdp.table.mechanism import Mechanism
@@ -34,38 +34,24 @@ CENTRE_SHARE = 0.2
 """Share of epsilon that the centre of a ball may tell, where nothing else is said."""
 SLACK = 1e-12
 """Bounds the rounding of a loss, relative to eps d and in nats; on the safe side of each bound."""
+BELOW_1 = float(np.nextafter(1.0, 0.0))
+POSITIVE = "positive and finite"
 Budgets = Literal["certificate", "margin"]
 Pairs = Literal["union", "public"]
 Weights = Literal["surrogate", "prior"]
 
 
-def check_rules(given: object, *rules: tuple[str, bool, str]) -> None:
-    """Refuse the first field (name, whether it holds, its rule in words) that does not hold."""
-    for name, holds, rule in rules:
-        _check(name, getattr(given, name), holds, rule)
-
-
 def check_choice(name: str, value: object, choices: Any) -> None:
     """A word is one of those of a `Literal`."""
     words = get_args(choices)
-    _check(name, value, value in words, f"choose from {', '.join(map(repr, words))}")
+    if value not in words:
+        raise MethodError(f"{name} is {value!r}; choose from {', '.join(map(repr, words))}")
 
 
 def check_delta(delta: float) -> None:
     """delta is a probability below 1."""
-    within = is_number(delta) and 0 <= delta < 1
-    _check("delta", delta, within, "it must be a probability, at least 0 and below 1")
-
-
-def check_epsilon(epsilon: float) -> None:
-    """epsilon is positive and finite."""
-    within = is_number(epsilon) and 0 < epsilon < np.inf
-    _check("epsilon", epsilon, within, "it must be positive and finite")
-
-
-def _check(name: str, value: object, holds: bool, rule: str) -> None:
-    if not holds:
-        raise MethodError(f"{name} is {value!r}; {rule}")
+    rule = "a probability, at least 0 and below 1"
+    check_number(delta, "delta", rule, least=0.0, most=BELOW_1, needed=True)
 
 
 def check_users(users: npt.ArrayLike, size: int) -> IntArray:
