@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,16 +38,33 @@ def road_maps() -> Callable[[str], City]:
 
 
 @pytest.fixture(params=["numba", "numpy"])
-def backend(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs a test twice, with the compiled kernels and without, by the names that audits take:
-    small domains go through NumPy unless one is given."""
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Runs a test twice: with the compiled kernels, and where numba cannot be imported. The name is
+    the one that audits take: small domains go through NumPy unless it is given."""
+    if request.param == "numpy":
+        block_numba(monkeypatch)
+        yield "numpy"
+        return
     import numba
 
     # Thousands of tiny calls: waking threads would take longer than the work.
     threads = numba.get_num_threads()
     numba.set_num_threads(1)
-    yield request.param
+    yield "numba"
     numba.set_num_threads(threads)
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes numba impossible to import for one test."""
+    block_numba(monkeypatch)
+
+
+def block_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = ("panda_mdp.compute.numba.", "panda_mdp.frames.kernel")
+    for name in [name for name in sys.modules if name.startswith(compiled)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
 
 
 LONG = (

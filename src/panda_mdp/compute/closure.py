@@ -32,7 +32,7 @@ import scipy
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import Int32Array
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.pairs import Cut, Links, host_rate, largest_rate, lifts_of
+from panda_mdp.compute.pairs import Cut, Links, has_numba, host_rate, largest_rate, lifts_of
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TilePairs, coordinates
 
@@ -244,7 +244,8 @@ class Closure:
 
     def _small(self, z: FloatArray) -> bool:
         """Whether NumPy does it."""
-        return len(z) <= self.tuning.small_records and self._cut_for(z).dense
+        few = len(z) <= self.tuning.small_records or not has_numba()
+        return few and self._cut_for(z).dense
 
     @cached_property
     def _distances(self) -> FloatArray:
@@ -478,6 +479,18 @@ def raise_along(
     """z_i <- max(z_i, exp(-epsilon length) z_j) along the links until nothing changes, for the
     active nodes i."""
     lent = np.where(links.others >= 0, np.exp(-epsilon * links.lengths), 0.0)
+    if not has_numba():
+        raised = np.ones(len(z), bool) if active is None else active
+        inside = (lent > 0) & raised[links.firsts]
+        other = links.others[inside]
+        factor = lent[inside, None]
+        node, begin = np.unique(links.firsts[inside], return_index=True)
+        changed = len(node) > 0
+        while changed:
+            above = np.maximum.reduceat(factor * z[other], begin)
+            changed = bool((above > z[node]).any())
+            z[node] = np.maximum(z[node], above)
+        return
     from panda_mdp.compute.numba.closure import WIDTH, relax
 
     if active is not None:

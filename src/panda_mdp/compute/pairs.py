@@ -25,6 +25,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -53,6 +54,14 @@ MEMORY_FULL = "RESOURCE_EXHAUSTED"
 """JAX's own word, in a RuntimeError, for a device whose memory is full."""
 
 
+def has_numba() -> bool:
+    """Whether loops can be compiled on this host; a machine with an accelerator may go without."""
+    try:
+        return find_spec("numba") is not None
+    except ImportError:
+        return False
+
+
 def take_memory_as_needed() -> None:
     """Have JAX take a device's memory as it is needed, unless it was told what to do.
 
@@ -73,11 +82,15 @@ def accelerator() -> bool:
     return bool(jax.default_backend() != "cpu")
 
 
-def chosen_backend(entries: int, backend: Backend | None = None) -> Backend | None:
+def chosen_backend(entries: int, backend: Backend | None = None) -> Backend:
     """What audits so many entries: `backend`, or an accelerator where they are many and there is
-    one."""
-    many = backend is None and entries > LARGE
-    return "jax" if many and accelerator() else backend
+    one, or numba; where that is missing an accelerator, or NumPy."""
+    if backend is not None:
+        return backend
+    compiled = has_numba()
+    if (entries > LARGE or not compiled) and accelerator():
+        return "jax"
+    return "numba" if compiled else "numpy"
 
 
 TURNS = 16
@@ -264,14 +277,14 @@ def host_rate(
     """An upper bound, within the stated error, on max |log ratio| / d, and the pair of records.
 
     Records with equal rows of `weights` count as 0. `compiled` says whether numba's threads do it;
-    by default for all but small domains.
+    by default for all but small domains, where it is installed.
     """
     if (weights == weights[0]).all():
         return 0.0, 0, 1
     order = domain.tiles.order
     links = domain.metric.generating_pairs
     if compiled is None:
-        compiled = domain.tiles.count > SMALL_TILES
+        compiled = domain.tiles.count > SMALL_TILES and has_numba()
     if not compiled and links is None:
         return plain_rate(domain, logs, weights)
     cut = Cut.whole(domain, logs.shape[1])
@@ -304,7 +317,9 @@ def floored_rate(
 ) -> Worst:
     """`host_rate` of rows over a floor in which every column is 0 for all records or for none."""
     small = domain.tiles.count <= SMALL_TILES and rows.shape[0] * rows.shape[1] <= MOST_DENSE
-    if compiled is False or (compiled is None and small):
+    if compiled is None:
+        compiled = not small and has_numba()
+    if not compiled:
         whole = np.asarray(rows)
         return host_rate(domain, np.log(np.maximum(whole, 1).astype(float)), whole, False)
     best = (0.0, 0, 1)

@@ -212,14 +212,15 @@ def largest_rate(
     Without `logs` they are those of the weights, each column all positive or all zero: one that is
     zero everywhere tells nothing.
     """
-    if chosen_backend(getattr(weights, "stored", 0), backend) == "jax":
+    chosen = chosen_backend(getattr(weights, "stored", 0), backend)
+    if chosen == "jax":
         from panda_mdp.compute.jax.closure import device_rate
 
         # A metric that the devices cannot measure goes to the host.
         measured = device_rate(domain, weights, logs)
         if measured is not None:
             return measured
-    compiled = backend == "numba" if backend in ("numba", "numpy") else None
+    compiled = chosen == "numba" if backend in ("numba", "numpy") else None
     if isinstance(weights, FlooredRows):
         return floored_rate(domain, weights, compiled)
     if logs is None:

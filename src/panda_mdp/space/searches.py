@@ -1,15 +1,23 @@
 """Searches along the edges of a graph, nearest nodes first, each as far as it has to go.
 
-Compiled by numba. Lengths are whole numbers. Arrays of all nodes are made once for many sources and
-wiped where they were used.
+Compiled where there is numba; plain Python with the same answers where there is none. Lengths are
+whole numbers. Arrays of all nodes are made once for many sources and wiped where they were used.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
-from numba import njit
+
+try:
+    from numba import njit
+except ImportError:
+
+    def njit(**options: Any) -> Any:
+        """Leave the function as it is."""
+        return lambda function: function
 
 
 @njit(cache=True, nogil=True)

@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 from helpers import displacement_problem, random_domain
 
-from panda_mdp import Domain, Mechanism, Problem, audit, optimal
-from panda_mdp.compute.closure import Closure
+from panda_mdp import Domain, Mechanism, Problem, audit, exponential, optimal
+from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.compute.jax.closure import JaxClosure
 from panda_mdp.errors import MissingDependencyError, PrivacyError
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
 from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine, accelerator, choose
 from panda_mdp.methods.optimal.program import Graph, TilingTuning
+from panda_mdp.privacy.audit import floored_backend
 
 SCRIPT = Path(__file__).with_name("sharding.py")
 SUPPORT = SCRIPT.parents[2] / "support"
@@ -76,6 +77,11 @@ def test_jax_missing_says_what_to_install(start, monkeypatch):
         start()
 
 
+def test_numba_missing_names_the_other_backend(without_numba):
+    with pytest.raises(MissingDependencyError, match=r"or use backend='jax'"):
+        choose("cpu")
+
+
 def a_line(count: int = 600) -> Problem:
     edges = [(i, i + 1) for i in range(count - 1)]
     outputs = list(range(0, count, 60))
@@ -83,11 +89,36 @@ def a_line(count: int = 600) -> Problem:
 
 
 @pytest.mark.parametrize("problem", [lambda: town("matrix"), a_line], ids=["matrix", "paths"])
-def test_jax_solves_other_metrics(problem):
+def test_jax_solves_without_numba(problem, without_numba):
+    """As a machine with an accelerator may be."""
     mechanism = optimal(problem(), 0.05, backend="jax")
     assert mechanism.audit.holds and mechanism.gap <= 0.05
     assert mechanism.details["backend"] == "jax"
     assert audit(mechanism).epsilon == pytest.approx(mechanism.audit.epsilon, rel=1e-12)
+
+
+def test_edges_are_relaxed_alike_with_and_without_numba(request):
+    problem, rng = a_line(), np.random.default_rng(3)
+    table = np.exp(rng.normal(size=problem.loss.shape))
+    active = rng.random(len(table)) < 0.7
+    compiled = [closure_of(problem.domain).close(table, 1.0, some) for some in (None, active)]
+    request.getfixturevalue("without_numba")
+    plain = [closure_of(problem.domain).close(table, 1.0, some) for some in (None, active)]
+    np.testing.assert_allclose(plain, compiled, rtol=1e-13)
+
+
+def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
+    problem = displacement_problem(random_domain("haversine", 900), [0, 50, 100], 1.0)
+    mechanism = exponential(problem)
+    compiled = mechanism.audit
+    request.getfixturevalue("without_numba")
+    assert floored_backend(0) == "numpy"
+    assert audit(mechanism).epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert floored_backend(0) == "jax"
+    there = audit(mechanism)
+    assert there.epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
+    assert (there.holds, there.worst) == (compiled.holds, compiled.worst)
 
 
 def test_engines_make_their_own_parts():

@@ -1,4 +1,5 @@
-"""Compiled inner loops (numba). Nothing outside imports these at import time: numba loads slowly.
+"""Compiled inner loops (numba). Nothing outside imports these at import time: numba loads slowly,
+and a host without it solves and audits on its accelerator, and audits in NumPy.
 
 numba keeps compiled loops on disk until their own file changes. It does not look at what they call:
 after a change of the distances, an audit compiled before it would go on using the old ones. Loops
@@ -24,7 +25,9 @@ if not any(os.access(place, os.W_OK) for place in (_HERE, Path("~").expanduser()
     # folder that is this user's alone: what lies in it is run.
     os.environ.setdefault("NUMBA_CACHE_DIR", mkdtemp(prefix="panda-mdp-"))
 
-import numba  # noqa: E402
+from panda_mdp.base.packages import need  # noqa: E402
+
+numba = need("numba", "a loop over all pairs on the CPU")
 
 SHARED = (
     _HERE / "__init__.py",

@@ -21,7 +21,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import threads_lost
 from panda_mdp.compute.closure import Closure, closure_of
-from panda_mdp.compute.pairs import MEMORY_FULL, Backend, accelerator
+from panda_mdp.compute.pairs import MEMORY_FULL, Backend, accelerator, has_numba
 from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError, Stopped
 from panda_mdp.loss import MOST_STORED, blocks
 from panda_mdp.methods.adjust import remap, rows_of
@@ -120,6 +120,10 @@ class CpuEngine(Engine):
 
     def __init__(self, tiling: TilingTuning = TILING) -> None:
         super().__init__(tiling)
+        if not has_numba():
+            raise MissingDependencyError(
+                "optimal needs numba on the CPU: pip install numba, or use backend='jax'"
+            )
         if threads_lost():
             raise MethodError(
                 "this process was forked from one whose compiled threads were running, and cannot "
