@@ -17,12 +17,12 @@ from helpers import displacement_problem, random_domain
 from panda_mdp import Domain, Mechanism, Problem, audit, exponential, optimal
 from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.compute.jax.closure import JaxClosure
+from panda_mdp.compute.pairs import chosen_backend
 from panda_mdp.errors import MissingDependencyError, PrivacyError
 from panda_mdp.methods.optimal.cpu_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
 from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine, accelerator, choose
 from panda_mdp.methods.optimal.program import Graph, TilingTuning
-from panda_mdp.privacy.audit import floored_backend
 
 SCRIPT = Path(__file__).with_name("sharding.py")
 SUPPORT = SCRIPT.parents[2] / "support"
@@ -112,10 +112,10 @@ def test_audits_without_numba_go_to_an_accelerator(monkeypatch, request):
     mechanism = exponential(problem)
     compiled = mechanism.audit
     request.getfixturevalue("without_numba")
-    assert floored_backend(0) == "numpy"
+    assert chosen_backend(0) == "numpy"
     assert audit(mechanism).epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert floored_backend(0) == "jax"
+    assert chosen_backend(0) == "jax"
     there = audit(mechanism)
     assert there.epsilon == pytest.approx(compiled.epsilon, rel=1e-12)
     assert (there.holds, there.worst) == (compiled.holds, compiled.worst)
