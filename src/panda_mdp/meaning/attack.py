@@ -242,8 +242,8 @@ def _within(
     if held is None:
         least, best = best_records(domain, columns, radius)
         return -least, domain.distances(best, None) <= radius, True
-    gained = held @ columns
-    return gained.max(axis=0), held[gained.argmax(axis=0)].toarray() > 0, False
+    gained = held[0] @ columns
+    return gained.max(axis=0), held[0][gained.argmax(axis=0)].toarray() > 0, False
 
 
 def checked_prior(problem: Problem, prior: Prior | ArrayLike | None) -> tuple[FloatArray, str]:

@@ -28,12 +28,9 @@ of second order in epsilon s. Any lower bound of that problem is one of the prob
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-import scipy
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError, PrivacyError, Stopped
@@ -41,89 +38,12 @@ from panda_mdp.methods.certify import Budget, Report, Solver, Standing, Tuning, 
 from panda_mdp.methods.optimal.optimal import Machine, solver_for
 from panda_mdp.methods.optimal.program import constraint_graph, one_row, warm_start
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.problem import Outputs, Problem, quiet_scale
-from panda_mdp.space.domain import Domain
+from panda_mdp.problem import Problem
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.bound import Proved
+from panda_mdp.table.claims import Averaged, lower_problem, lowered, mesh_of, spread
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism, attempts
-
-
-def mesh_of(problem: Problem) -> Mesh:
-    """The mesh of a problem; `MethodError` where it has none, or people on its rim."""
-    mesh = problem.domain.mesh
-    if mesh is None:
-        raise MethodError(
-            "every point of an area needs a mesh, and this domain has none; "
-            "make the domain by Domain.from_area(...)"
-        )
-    rim = np.flatnonzero(~mesh.interior & (problem.prior > 0))
-    if len(rim):
-        raise MethodError(
-            f"the prior of vertex {rim[0]} is {problem.prior[rim[0]]:.3g} and it lies on the "
-            "area's rim; people are where all six neighbours lie in the area: leave the prior "
-            "out, or make it 0 there"
-        )
-    return mesh
-
-
-def spread(problem: Problem) -> Problem:
-    """The problem whose expected loss is the one over points that draw at random vertices."""
-    mesh = mesh_of(problem)
-    weight = mixing(mesh, problem)
-    prior = weight.sum(axis=1)
-    total = weight @ problem.loss
-    loss = np.divide(total, prior[:, None], out=np.zeros_like(total), where=prior[:, None] > 0)
-    return replace(problem, loss=loss, prior=prior / prior.sum())
-
-
-def mixing(mesh: Mesh, problem: Problem) -> scipy.sparse.csr_array:
-    """Q of the module's head, (K, K)."""
-    corners = mesh.triangles
-    people = problem.prior[corners]
-    pairs = people[:, :, None] + people[:, None, :] + people.sum(axis=1)[:, None, None]
-    values = (1 + np.eye(3)) * pairs / 120
-    rows = np.repeat(corners, 3, axis=1)
-    columns = np.tile(corners, 3)
-    places = (rows.ravel(), columns.ravel())
-    return scipy.sparse.csr_array((values.ravel(), places), shape=(problem.size, problem.size))
-
-
-OWN = 1 / 2
-OTHER = 1 / 12
-"""Integrals of hat_v times hat_v, and times the hat of a neighbour, over |hat_v|."""
-VARIATION = (0.2, 0.05)
-"""The same with another factor 1 - hat_v: 1/2 - 3/10 and 1/12 - 1/30."""
-INFLATED = 1 + 1e-12
-"""Above the rounding of the plane's coordinates and of the sums here."""
-
-
-def lower_problem(
-    problem: Problem, mesh: Mesh, variation: tuple[float, float] = VARIATION
-) -> Problem:
-    """The vertices' own problem in the plane, its losses lowered by beta."""
-    people = np.flatnonzero(problem.prior > 0)
-    with quiet_scale():
-        return Problem(
-            Domain.from_vectors(mesh.plane[people], unit="km"),
-            Outputs.labels(list(range(problem.outputs_count))),
-            lowered(problem, mesh, variation)[people],
-            problem.epsilon * INFLATED,
-            prior=problem.prior[people],
-        )
-
-
-def lowered(problem: Problem, mesh: Mesh, variation: tuple[float, float] = VARIATION) -> FloatArray:
-    """cbar - beta, at least 0, (K, m); 0 for vertices without six neighbours."""
-    whole = np.all(mesh.neighbours >= 0, axis=1)
-    loss = problem.loss
-    around = loss[np.where(whole[:, None], mesh.neighbours, 0)]
-    mean = OWN * loss + OTHER * around.sum(axis=1)
-    own, other = variation
-    off = own * np.abs(loss - mean) + other * np.abs(around - mean[:, None]).sum(axis=1)
-    nats = problem.epsilon * mesh.spacing
-    beta = np.expm1(nats) * np.exp(nats / 2) * off * INFLATED
-    return np.where(whole[:, None], np.maximum(mean / INFLATED - beta, 0.0), 0.0)
 
 
 def lower_bound(
@@ -136,21 +56,6 @@ def lower_bound(
         return float(lowered(problem, mesh)[people].min()), None
     solved = certify(solver_for(lower_problem(problem, mesh), machine), budget, progress)
     return max(solved.bound, 0.0), solved.proof or solved.solver.proof()
-
-
-class Averaged(Proved):
-    """A lower bound of every point with its proof: multipliers of the averages' problem, which
-    follows from `problem`, the one that was given."""
-
-    filed = False
-
-    def bounds(self, problem: Problem) -> bool:
-        return spread(self.problem).identity == problem.identity
-
-    @cached_property
-    def value(self) -> float:
-        averages = lower_problem(self.problem, mesh_of(self.problem))
-        return max(Proved(averages, self.multipliers).value, 0.0)
 
 
 MOST_NATS = 1.0

@@ -19,8 +19,17 @@ import scipy
 
 from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray
 from panda_mdp.base.threads import check_time
+from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
-from panda_mdp.space.metrics import EARTH_RADIUS_KM, Euclidean, Haversine, Metric
+from panda_mdp.space.metrics import (
+    EARTH_RADIUS_KM,
+    Euclidean,
+    Haversine,
+    Metric,
+    check_coordinates,
+    check_places,
+    haversine_km,
+)
 
 MOST_CENTRES = 400_000
 """Centres that are tried; more take minutes."""
@@ -47,13 +56,16 @@ def has_places(metric: Metric) -> bool:
     return flat or isinstance(metric, Haversine)
 
 
-def held_sets(domain: Domain, radius: float) -> scipy.sparse.csr_array | None:
+def held_sets(domain: Domain, radius: float) -> tuple[scipy.sparse.csr_array, FloatArray] | None:
     """Sets of records that one centre holds within `radius`, the largest of all among them, (sets,
-    K) of ones; None where there are no places between the records, or too many centres to try.
+    K) of ones, and their centres, points of the embedding; None where there are no places between
+    the records, or too many centres to try.
 
     >>> line = Domain.from_vectors([[0.0], [1.0], [2.0], [4.0]])
-    >>> largest_sets(held_sets(line, 0.5)).toarray().astype(int).tolist()
-    [[0, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 0]]
+    >>> sets, centres = held_sets(line, 0.5)
+    >>> largest = largest_sets(sets)
+    >>> sets[largest].toarray().astype(int).tolist(), centres[largest].tolist()
+    ([[0, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 0]], [[4.0], [0.5], [1.5]])
     """
     metric = domain.metric
     on_sphere = isinstance(metric, Haversine)
@@ -75,7 +87,11 @@ def held_sets(domain: Domain, radius: float) -> scipy.sparse.csr_array | None:
     chord = 2 * EARTH_RADIUS_KM * np.sin(reach / EARTH_RADIUS_KM / 2) if on_sphere else reach
     tree = scipy.spatial.cKDTree(points)
     held = tree.query_ball_point(centres, max(chord, 0.0), return_sorted=True, workers=-1)
-    return _distinct(held, domain.size)
+    # In the order of the centres, the first of those that hold the same.
+    first = dict(zip(map(tuple, held[::-1]), range(len(held) - 1, -1, -1), strict=True))
+    kept = sorted(first.values())
+    # What a centre beside the line holds, the line's point nearest to it holds as well.
+    return _as_sets(held[kept], domain.size), centres[kept, : metric.embedding.shape[1]]
 
 
 def _crossings(
@@ -104,16 +120,15 @@ def _crossings(
     return EARTH_RADIUS_KM * (along * both + across), EARTH_RADIUS_KM * (along * both - across)
 
 
-def _distinct(held: AnyArray, size: int) -> scipy.sparse.csr_array:
-    """Lists of records, ascending, as sets without repeats."""
-    sets = list(dict.fromkeys(map(tuple, held)))
+def _as_sets(sets: AnyArray, size: int) -> scipy.sparse.csr_array:
+    """Lists of records, ascending, as sets."""
     members = np.fromiter(chain.from_iterable(sets), np.int64)
     starts = np.cumsum([0, *map(len, sets)])
     return scipy.sparse.csr_array((np.ones(len(members)), members, starts), (len(sets), size))
 
 
-def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Those of some different sets, (sets, K), that are part of no other."""
+def largest_sets(sets: scipy.sparse.csr_array) -> IntArray:
+    """Which of some different sets, (sets, K), are part of no other."""
     lengths = np.diff(sets.indptr)
     kept = np.ones(len(lengths), bool)
     # As many at a time as share so many entries with all.
@@ -124,7 +139,7 @@ def largest_sets(sets: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
         shared = scipy.sparse.coo_array(sets[start:end] @ sets.T)
         inside = shared.data == lengths[start + shared.row]
         kept[start + shared.row[inside & (lengths[shared.col] > shared.data)]] = False
-    return scipy.sparse.csr_array(sets[np.flatnonzero(kept)])
+    return np.flatnonzero(kept)
 
 
 def best_records(
@@ -163,6 +178,35 @@ def best_guesses(
 def as_guesses(domain: Domain, records: IntArray) -> AnyArray:
     """Records as `best_guesses` gives guesses."""
     return domain.metric.embedding[records] if has_places(domain.metric) else records
+
+
+def coordinates(domain: Domain, guesses: FloatArray) -> FloatArray:
+    """Points of the embedding as they are told: degrees on the sphere, (n, 2), else vectors."""
+    if not isinstance(domain.metric, Haversine):
+        return guesses
+    x, y, z = guesses.T
+    lon = np.rad2deg(np.arctan2(y, x))
+    lat = np.rad2deg(np.arctan2(z, np.hypot(x, y)))
+    return np.stack([lat, np.where(lon == 180, -180.0, lon)], axis=1)
+
+
+def check_guesses(domain: Domain, places: FloatArray) -> None:
+    """Refuse what are no `coordinates` of places between records."""
+    metric = domain.metric
+    if not has_places(metric) or places.shape[1] != coordinates(domain, metric.embedding).shape[1]:
+        raise ProblemError("guesses are at places, and there are none such between these records")
+    if isinstance(metric, Haversine):
+        check_places(places[:, 0], places[:, 1], turned=True)
+    else:
+        check_coordinates(places, any_size=False)
+
+
+def place_distances(metric: Metric, places: FloatArray) -> FloatArray:
+    """How far places told by their `coordinates` are from the records, (n, K)."""
+    if isinstance(metric, Haversine):
+        lat, lon = places.T[:, :, None]
+        return haversine_km(lat, lon, metric.lat, metric.lon)
+    return _straight(places, metric.embedding)
 
 
 def guess_distances(domain: Domain, guesses: AnyArray) -> FloatArray:

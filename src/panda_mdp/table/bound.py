@@ -25,12 +25,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, offsets, owners
+from panda_mdp.base.arrays import (
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+    offsets,
+    owners,
+)
 from panda_mdp.base.factored import CACHED_ENTRIES
 from panda_mdp.base.floored import BLOCK_ENTRIES
 from panda_mdp.errors import PrivacyError, ProblemError
@@ -111,8 +118,6 @@ class Proved(RebuiltOnCopy):
 
     problem: Problem
     multipliers: Multipliers | Prices
-    filed: ClassVar = True
-    """Whether files hold the proof; what is read of one that they do not is stated."""
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -155,7 +160,7 @@ class Proved(RebuiltOnCopy):
     @property
     def words(self) -> str:
         """How sure it is."""
-        return "proved" if self.filed else "proved, in no file"
+        return "proved"
 
     def shortened(self) -> Self:
         """The proof without its faintest multipliers, the others rounded down to 12 bits."""

@@ -53,6 +53,10 @@ CODINGS = {
     **dict.fromkeys(("candidates", "anchor_rows"), INTEGERS),
     **dict.fromkeys(("bound_pairs", "bound_starts", "bound_columns"), INTEGERS),
     **dict.fromkeys(("edges", "steps"), INTEGERS),
+    **dict.fromkeys(("given_prior", "given_loss", "term_multipliers", "term_numbers"), REALS),
+    **dict.fromkeys(("term_weights", "term_priors", "term_places"), REALS),
+    **dict.fromkeys(("term_pairs", "term_starts", "term_columns"), INTEGERS),
+    **dict.fromkeys(("term_kinds", "term_guesses"), INTEGERS),
     "blocks": BLOCKS,
 }
 """Every section that there is, and how it may be coded."""

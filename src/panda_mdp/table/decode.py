@@ -36,6 +36,7 @@ from panda_mdp.space.mesh import Mesh
 from panda_mdp.space.paths import PathMetric
 from panda_mdp.table.blocks import unpack_rows
 from panda_mdp.table.bound import Multipliers, Prices, Proved, Stated
+from panda_mdp.table.claims import Averaged, Terms, Traded
 from panda_mdp.table.container import (
     FEATURES,
     Maybe,
@@ -237,11 +238,12 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     if "bound_prices" in sections:
         proof = Proved(problem, Prices(sections.take("bound_prices", problem.size)))
     elif "bound_pairs" in sections:
-        pairs = sections.take("bound_pairs", None, 2)
-        columns = sections.take("bound_columns", None)
-        starts = sections.take("bound_starts", len(pairs) + 1)
-        values = sections.take("bound_multipliers", len(columns))
-        proof = Proved(problem, Multipliers(pairs, starts, columns, values))
+        given = restore_multipliers(sections, "bound")
+        if "mesh" in header and "given_prior" in sections:
+            proof = Averaged(_restore_given(sections, problem), given)
+        else:
+            proof = Proved(problem, given)
+    traded = _restore_terms(sections, problem) if "term_kinds" in sections else None
     sections.finish()
     notes = header["notes"]
     stages = tuple((name, seconds) for name, seconds in notes["stages"])
@@ -253,9 +255,15 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     if "mesh" in header:
         table = EverywhereMechanism.of(table)
     stated = notes["lower_bound"]
+    if traded is not None and math.isfinite(traded.value):
+        name, sign = traded.about
+        told = notes["details"].get(name)
+        told = dict(told) if isinstance(told, Mapping) else {}
+        proved = {"bound": sign * traded.value, "proof": traded}
+        table = table.with_details(**{name: told | proved})
     if isinstance(problem.loss, UnknownLoss):
         table = table.with_details(stated_loss=notes["loss"])
-    elif proof is not None and math.isfinite(proof.value):
+    elif proof is not None and math.isfinite(proof.value) and proof.bounds(problem):
         return table.with_facts(bound=proof)
     # A stated bound is a note: one that cannot be true is left out, and the table is what it is.
     elif stated is not None and stated > table.loss * (1 + LOSS_ROUNDING):
@@ -263,6 +271,42 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     if stated is None:
         return table
     return table.with_facts(bound=Stated(stated, "the file"))
+
+
+def restore_multipliers(sections: Sections, about: str) -> Multipliers:
+    """The multipliers of a proof."""
+    pairs = sections.take(f"{about}_pairs", None, 2)
+    columns = sections.take(f"{about}_columns", None)
+    starts = sections.take(f"{about}_starts", len(pairs) + 1)
+    return Multipliers(pairs, starts, columns, sections.take(f"{about}_multipliers", len(columns)))
+
+
+def _restore_given(sections: Sections, problem: Problem) -> Problem:
+    """The problem whose averages a bound of every point is about."""
+    prior = sections.take("given_prior", problem.size)
+    loss = problem.reports.distances(problem.domain)
+    if "given_loss" in sections:
+        loss = sections.take("given_loss", *problem.loss.shape)
+    return replace(problem, prior=prior, loss=loss)
+
+
+def _restore_terms(sections: Sections, problem: Problem) -> Traded | None:
+    """What is proved of a limit; nothing where losses were left out."""
+    kinds = sections.take("term_kinds", None, 2)
+    numbers = sections.take("term_numbers", len(kinds), 4)
+    guesses = sections.take("term_guesses", None, 3)
+    weights = sections.take("term_weights", len(guesses))
+    priors = places = np.zeros((0, problem.size))
+    if "term_priors" in sections:
+        priors = sections.take("term_priors", None, problem.size)
+    if "term_places" in sections:
+        places = sections.take("term_places", None, None)
+    given = restore_multipliers(sections, "term")
+    terms = Terms(kinds, numbers, guesses, weights, priors, places)
+    if isinstance(problem.loss, UnknownLoss):
+        terms.check(problem)
+        return None
+    return Traded(problem, given, terms)
 
 
 def restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:

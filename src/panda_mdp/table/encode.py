@@ -5,7 +5,9 @@ table for every point, and notes that nobody checks. Sections: the domain, outpu
 of the problem; the weights, as an array (`weights`), as rows over a floor (`floor`, `starts`,
 `columns`, `values`) or, where their numbers are short, as blocks (`floor`, `order`, `blocks`); the
 multipliers that prove the lower bound (`bound_pairs`, `bound_starts`, `bound_columns`,
-`bound_multipliers`, or `bound_prices`). Rows of peaks over a lattice are `centres` and `peaks`.
+`bound_multipliers`, or `bound_prices`), of every point with what was given (`given_prior`,
+`given_loss`); those that prove what a limit costs, with what it is about (`term_...`). Rows of
+peaks over a lattice are `centres` and `peaks`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import Stages
@@ -25,10 +28,11 @@ from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import Facts, plain
 from panda_mdp.loss import UnknownLoss
-from panda_mdp.problem import describe_problem
+from panda_mdp.problem import describe_problem, distance_power
 from panda_mdp.space.domain import Domain
 from panda_mdp.table.blocks import pack_rows
-from panda_mdp.table.bound import Prices, Proved
+from panda_mdp.table.bound import Multipliers, Prices, Proved
+from panda_mdp.table.claims import Averaged, Traded
 from panda_mdp.table.container import Section, pack
 from panda_mdp.version import __version__
 
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from panda_mdp.table.mechanism import Mechanism
 
 LAW = ("unit_bits", "rate")
+LISTED = ("pairs", "starts", "columns")
+TERMS = ("kinds", "numbers", "guesses", "weights", "priors", "places")
 Parts = dict[str, npt.NDArray[Any] | Section]
 
 
@@ -46,8 +52,7 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     them: clients need neither.
     """
     problem = mechanism.problem
-    bound = mechanism.bound
-    proof = bound.multipliers if isinstance(bound, Proved) and bound.filed and losses else None
+    proofs = proof_sections(mechanism) if losses else {}
     rows = weight_sections(problem.domain, mechanism.weights)
     header, sections = describe_problem(problem, mechanism.mesh, given=losses)
     if isinstance(mechanism.weights, FactoredRows):
@@ -58,16 +63,39 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
         problem.prior_source,
         stages=mechanism.stages,
         details=mechanism.details,
-        lower_bound=None if proof is not None else mechanism.lower_bound,
+        lower_bound=None
+        if isinstance(mechanism.bound, Proved) and losses
+        else mechanism.lower_bound,
         loss=None if known or isinstance(problem.loss, UnknownLoss) else mechanism.loss,
     )
-    parts: Parts = {**sections, **rows}
-    if isinstance(proof, Prices):
-        parts["bound_prices"] = proof.values
-    elif proof is not None:
-        parts |= {f"bound_{name}": getattr(proof, name) for name in ("pairs", "starts", "columns")}
-        parts["bound_multipliers"] = proof.values
-    return pack(header, parts)
+    return pack(header, {**sections, **rows, **proofs})
+
+
+def proof_sections(mechanism: Mechanism) -> Parts:
+    """What proves the bounds of a table, from inputs."""
+    bound = mechanism.bound
+    parts: Parts = {}
+    if isinstance(bound, Proved):
+        given = bound.multipliers
+        parts = {"bound_prices": given.values} if isinstance(given, Prices) else listed(given)
+    if isinstance(bound, Averaged):
+        parts["given_prior"] = bound.problem.prior
+        if distance_power(bound.problem) != 1:
+            parts["given_loss"] = np.asarray(bound.problem.loss)
+    told = (value for value in mechanism.details.values() if isinstance(value, Mapping))
+    traded = next((v["proof"] for v in told if isinstance(v.get("proof"), Traded)), None)
+    if traded is not None and traded.problem.identity == mechanism.problem.identity:
+        terms = {f"term_{name}": getattr(traded.terms, name) for name in TERMS}
+        parts |= listed(traded.multipliers, "term")
+        empty = [name for name in ("term_priors", "term_places") if not terms[name].size]
+        parts |= {name: part for name, part in terms.items() if name not in empty}
+    return parts
+
+
+def listed(given: Multipliers, about: str = "bound") -> Parts:
+    """The sections of multipliers."""
+    parts: Parts = {f"{about}_{name}": getattr(given, name) for name in LISTED}
+    return {**parts, f"{about}_multipliers": given.values}
 
 
 def weight_sections(domain: Domain, weights: Weights) -> Parts:

@@ -45,6 +45,7 @@ from panda_mdp.methods.second.objectives import (
 )
 from panda_mdp.methods.second.second import bounded, concluded, first_table, second_solve
 from panda_mdp.problem import Problem
+from panda_mdp.table.claims import Term
 from panda_mdp.table.mechanism import Mechanism, Table
 
 RADII = (0.1, 0.2, 0.5)
@@ -175,6 +176,16 @@ class Combined(Forms):
         total = sum(p * c.reference for p, c in zip(prices, ceilings, strict=True) if c.shared)
         rates = prices / total * (1 - 1e-12)
         return replace(self, measures=tuple(ceilings), rates=rates), float(total)
+
+    def terms(self, weights: FloatArray, price: float, limit: float, grows: float) -> list[Term]:
+        terms: list[Term] = []
+        for own, rate, m in zip(self._split(weights), self.rates, self.measures, strict=True):
+            at = (0.0, grows * m.reference) if m.shared else (m.fixed, 0.0)
+            found = m.gain.terms(own, price * rate, *at)
+            if not found:
+                return []
+            terms += found
+        return terms
 
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
         """Rates that follow what is worst at a table."""
@@ -353,10 +364,9 @@ def measures_of(
         priors |= {f", {kind} {k}": prior / prior.sum() for k, prior in known if prior.any()}
     groups: list[list[Measure]] = []
     for radius, name in names.items():
-        held = guess_sets(problem, radius)
+        guesses = guess_sets(problem, radius)
         for where, prior in priors.items():
-            gain = scipy.sparse.csr_array(held * prior)
-            own = Gain(2.0, gain[np.flatnonzero(gain.sum(axis=1))])
+            own = Gain.within(radius, guesses, prior)
             groups.append([Measure(name + where, own, math.inf)])
     if neighbours:
         # One measure for each record; what counts is the largest of them.

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -56,7 +56,8 @@ from panda_mdp.methods.optimal.program import (
 from panda_mdp.methods.second.objectives import Forms
 from panda_mdp.privacy.quantise import estimate, repair
 from panda_mdp.problem import Problem
-from panda_mdp.table.bound import Multipliers, Proved, reduced_from_below, total_from_below
+from panda_mdp.table.bound import Multipliers
+from panda_mdp.table.claims import LOSS, Term, Terms, Traded
 from panda_mdp.table.mechanism import Mechanism, floor_row, normalise, release
 
 if TYPE_CHECKING:
@@ -115,32 +116,22 @@ class Trade:
         below = self.forms.below(self.weights)
         return self.rate * problem.weighted_loss + self.price * below
 
+    def proof(self, problem: Problem, multipliers: Multipliers) -> Traded | None:
+        """What multipliers at that cost prove, as files hold it, where they can."""
+        forms = (0.0, 1.0) if self.on_loss else (self.most, 0.0)
+        loss = (self.most, 0.0) if self.on_loss else (0.0, 1.0)
+        terms = self.forms.terms(self.weights, self.price, *forms)
+        if not terms:
+            return None
+        terms.append(Term(LOSS, problem.prior, self.rate, *loss))
+        return Traded(problem, multipliers, Terms.of(problem, terms))
+
     def bound(self, least: float) -> float:
         """Below what is made least, from a bound below rate loss + price v."""
         limited, free = (self.rate, self.price) if self.on_loss else (self.price, self.rate)
         taken = limited * self.most
         left = least - taken - 4 * ROUNDED * (abs(least) + abs(taken))
         return left / free + self.forms.offset if free > 0 else -math.inf
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Traded(Proved):
-    """A bound on what a limit makes least, with its proof: multipliers at the costs of a trade,
-    whose forms are those of this process."""
-
-    multipliers: Multipliers
-    trade: Trade
-    filed = False
-
-    def bounds(self, problem: Problem) -> bool:
-        return False
-
-    @cached_property
-    def value(self) -> float:
-        """No epsilon-mDP table within the limit has less."""
-        cost = self.trade.cost(self.problem)
-        reduced = reduced_from_below(self.problem, self.multipliers, cost)
-        return self.trade.bound(total_from_below(reduced.min(axis=1)))
 
 
 class Limit:
@@ -356,7 +347,8 @@ class ExactLimit(LimitSolver, OneLp):
         trade = Trade(limit.on_loss, limit.most, forms, shares, price, float(prices[-1]))
         edges = multipliers(edge * self._factors, self.exponent, outputs)
         cost = trade.cost(problem)
-        self.trades += (Traded(problem, edge_multipliers(graph, edges), trade),)
+        proof = trade.proof(problem, edge_multipliers(graph, edges))
+        self.trades += () if proof is None else (proof,)
         return trade.bound(boxed_bound(problem, graph, edges, self._most * INFLATED, cost))
 
     def table(self, values: FloatArray) -> FloatArray:
@@ -459,7 +451,7 @@ class Descent(LimitSolver):
         if self._best_trade is None:
             return None
         trade, lent = self._best_trade
-        return Traded(self.problem, lent.multipliers, trade)
+        return trade.proof(self.problem, lent.multipliers)
 
     def candidate(self) -> tuple[FloatArray, FloatArray | None]:
         return self.inside.table, None if self.outside is None else self.outside.table

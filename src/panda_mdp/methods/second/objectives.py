@@ -30,6 +30,7 @@ from panda_mdp.space.guesses import (
     held_sets,
     largest_sets,
 )
+from panda_mdp.table.claims import ERROR, LOCATED, LOSS, NO_GUESSES, VULNERABILITY, Term
 
 ROUNDED = 1e-11
 """Relative, and more than sums of a few thousand float64 terms of one sign can err."""
@@ -146,6 +147,11 @@ class Forms:
         """Forms that suit another table better, where only some are held; weights go with them."""
         return self
 
+    def terms(self, weights: FloatArray, price: float, limit: float, grows: float) -> list[Term]:
+        """What a bound at these weights and this price rests on, as files hold it; nothing where
+        they cannot."""
+        return []
+
     @property
     def guesses(self) -> int:
         """Forms of each output."""
@@ -181,9 +187,36 @@ class Measure:
 
 @dataclass(frozen=True)
 class Gain(Forms):
-    """Forms with a name of their own."""
+    """How much of a prior each guess holds, under a name of its own."""
 
     name: str = ""
+    prior: FloatArray | None = None
+    radius: float | None = None
+    """Within which a guess holds records; itself alone without one."""
+    held: AnyArray | None = None
+    """The guesses, one for each form."""
+
+    @classmethod
+    def within(
+        cls,
+        radius: float | None,
+        guesses: tuple[scipy.sparse.csr_array, AnyArray],
+        prior: FloatArray,
+        stiffness: float = 2.0,
+    ) -> Gain:
+        """Of those of all `guess_sets` within a radius that hold something of a prior."""
+        sets, held = guesses
+        gain = scipy.sparse.csr_array(sets * prior)
+        some = np.flatnonzero(gain.sum(axis=1))
+        name = "vulnerability" if radius is None else "located"
+        return cls(stiffness, gain[some], name, prior, radius, held[some])
+
+    def terms(self, weights: FloatArray, price: float, limit: float, grows: float) -> list[Term]:
+        if self.held is None or self.prior is None:
+            return []
+        kind, radius = (VULNERABILITY, 0.0) if self.radius is None else (LOCATED, self.radius)
+        shares = on_simplex(weights)
+        return [Term(kind, self.prior, price, limit, grows, radius, self.held, shares)]
 
 
 def on_simplex(weights: FloatArray) -> FloatArray:
@@ -216,6 +249,8 @@ class Guesses(Forms):
     problem: Problem
     at_rest: float
     """Precision of the guesses of a value."""
+    held: AnyArray
+    """The guesses of every output, (m, G) records or (m, G, p) places."""
     name = "error"
     sign = -1.0
     work = 0.4
@@ -231,17 +266,20 @@ class Guesses(Forms):
         domain = problem.domain
         size = problem.size
         if table is None:
-            alike = _costs(problem, as_guesses(domain, np.arange(size)))
-            each = np.broadcast_to(alike, (problem.outputs_count, size, size))
-            return cls(2.0, each, problem, AT_REST)
+            records = as_guesses(domain, np.arange(size))
+            outputs = problem.outputs_count
+            each = np.broadcast_to(_costs(problem, records), (outputs, size, size))
+            held = np.broadcast_to(records, (outputs, *records.shape))
+            return cls(2.0, each, problem, AT_REST, held)
         count = min(HELD, size)
         near = np.arange(count - count // 2)
         far = np.geomspace(len(near) + 1, max(len(near) + 1, FARTHEST_RANK * size), count // 2)
         ranks = np.unique(np.concatenate([near, np.minimum(far.astype(np.int64), size - 1)]))
         best = best_records(domain, problem.prior[:, None] * table)[1]
         held = np.argsort(domain.distances(best, None), axis=1, kind="stable")[:, ranks].T
-        costs = [_costs(problem, as_guesses(domain, guesses)) for guesses in held]
-        return cls(16.0, np.stack(costs, axis=1), problem, ON_THE_WAY)
+        placed = as_guesses(domain, held.T)
+        costs = np.stack([_costs(problem, guesses) for guesses in placed])
+        return cls(16.0, costs, problem, ON_THE_WAY, placed)
 
     def forward(self, table: FloatArray) -> FloatArray:
         columns = np.ascontiguousarray(table.T, dtype=np.float32)[:, :, None]
@@ -294,17 +332,30 @@ class Guesses(Forms):
         coefficients = self.coefficients.copy()
         out = weights[:, missing].argmin(axis=0)
         coefficients[missing, out] = _costs(self.problem, best[missing])
-        return replace(self, coefficients=coefficients)
+        held = self.held.copy()
+        held[missing, out] = best[missing]
+        return replace(self, coefficients=coefficients, held=held)
+
+    def terms(self, weights: FloatArray, price: float, limit: float, grows: float) -> list[Term]:
+        shares, prior = on_simplex(weights), self.problem.prior
+        return [Term(ERROR, prior, price, limit, grows, 0.0, self.held, shares)]
 
 
+@dataclass(frozen=True)
 class Losses(Guesses):
     """The loss under a problem's prior, in shares of `most`: one form for each output."""
+
+    most: float = 1.0
 
     @classmethod
     def under(cls, problem: Problem, most: float) -> Losses:
         """In the form that a class of guesses has, without any to be found."""
         shares = (problem.weighted_loss / most).T[:, None].astype(np.float32)
-        return cls(2.0, shares, problem, AT_REST)
+        return cls(2.0, shares, problem, AT_REST, NO_GUESSES, most)
+
+    def terms(self, weights: FloatArray, price: float, limit: float, grows: float) -> list[Term]:
+        most = self.most
+        return [Term(LOSS, self.problem.prior, price / most, limit * most, grows * most)]
 
     value = Forms.value
     moved = Forms.moved
@@ -348,9 +399,8 @@ def objective(
     if name == "error":
         return Guesses.around(problem, table)
     # Where a record counts for many guesses their weights must move together.
-    stiffness = 2.0 if radius is None else 5.0
-    gain = scipy.sparse.csr_array(guess_sets(problem, radius) * problem.prior)
-    return Gain(stiffness, gain, name)
+    guesses = guess_sets(problem, radius)
+    return Gain.within(radius, guesses, problem.prior, 2.0 if radius is None else 5.0)
 
 
 def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArray) -> float:
@@ -360,13 +410,15 @@ def quantity(problem: Problem, name: Name, radius: float | None, table: FloatArr
     return objective(problem, name, radius).value(table)
 
 
-def guess_sets(problem: Problem, radius: float | None) -> scipy.sparse.csr_array:
+def guess_sets(problem: Problem, radius: float | None) -> tuple[scipy.sparse.csr_array, AnyArray]:
     """1 for the records that a guess at some place holds within a radius, wherever it lies
     (`space/guesses.py`); for guesses at records where nothing lies between them, or too much. For
-    one record each where it is None."""
-    held = held_sets(problem.domain, radius or 0.0)
-    if held is not None:
-        held = largest_sets(held)
+    one record each where it is None. Beside them the guesses."""
+    guesses = as_guesses(problem.domain, np.arange(problem.size))
+    found = held_sets(problem.domain, radius or 0.0)
+    if found is not None:
+        largest = largest_sets(found[0])
+        held, guesses = scipy.sparse.csr_array(found[0][largest]), found[1][largest]
     else:
         radius = radius or 0.0
         near = problem.domain.pairs_within(radius) if radius > 0 else ()
@@ -380,4 +432,4 @@ def guess_sets(problem: Problem, radius: float | None) -> scipy.sparse.csr_array
             f"guesses within {radius:g} hold {held.nnz:,} records in all; at most "
             f"{LARGEST_GAIN:,} are held"
         )
-    return held
+    return held, guesses

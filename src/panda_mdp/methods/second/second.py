@@ -180,7 +180,8 @@ def bounded(standing: Standing, sign: float = 1.0) -> dict[str, Any]:
     bound = standing.bound
     proof = standing.solver.proof()
     least = bound - WORTH * (standing.budget.gap or 0.0) * abs(bound)
-    proof = proof if proof is not None and proof.value >= least else None
+    found = () if proof is None else (proof.shortened(), proof)
+    proof = next((p for p in found if p.value >= least), None)
     return {"bound": sign * (proof.value if proof else bound), "proof": proof}
 
 
