@@ -28,6 +28,7 @@ IN_WHEEL = (
     "panda_mdp/_verify/panda_verify.py",
     "panda_mdp/_verify/panda_verify_mesh.py",
     "panda_mdp/_verify/panda_verify_paths.py",
+    "panda_mdp/_verify/panda_verify_terms.py",
     "panda_mdp/_verify/panda_verify_words.py",
     "panda_mdp/_verify/panda_verify_phases.py",
     "panda_mdp/protocol/static/index.html",

@@ -21,8 +21,8 @@ import time
 import numpy as np
 
 import panda_mdp as pm
-from panda_mdp.methods.everywhere import spread
 from panda_mdp.privacy.continuous import audit_mesh
+from panda_mdp.table.claims import spread
 
 EPSILON = 5.0
 KM_PER_DEGREE = 111.195

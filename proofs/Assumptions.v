@@ -40,5 +40,7 @@ Print Assumptions coins_guarantee.
 Print Assumptions star_private.
 Print Assumptions star_bound.
 Print Assumptions star_optimal.
+Print Assumptions limited_bound.
+Print Assumptions shares_below_largest.
 Print Assumptions edges_private.
 Print Assumptions edges_stochastic.

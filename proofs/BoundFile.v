@@ -285,3 +285,34 @@ Proof.
     with (IZR den * (IZR one * value costs z))%R by (field; lra).
   apply Rle_trans with (1 := H10). apply Rmult_le_compat_l; lra.
 Qed.
+
+(** What a limit costs.  Terms v_k of a table with shares of guesses that sum to 1 are at least <b_k, z>: what their
+    prices pay together is at least [loss unit costs z] for costs below sum_k price_k b_k.  Where v_k <= limit_k +
+    grows_k level for every k, with taken = sum_k price_k limit_k and grown = sum_k price_k grows_k: *)
+Theorem limited_bound : forall t m unit costs steps num den,
+  bound_ok t m unit costs steps num den = true ->
+  forall z, allowed t m z -> forall paid taken grown level : R,
+  (loss unit costs z <= paid)%R -> (paid <= taken + grown * level)%R -> (0 < grown)%R ->
+  ((IZR num / IZR den - taken) / grown <= level)%R.
+Proof.
+  intros t m unit costs steps num den H z A paid taken grown level P L G.
+  assert (B := file_bound t m unit costs steps num den H z A).
+  apply Rmult_le_reg_r with grown; [exact G|].
+  replace ((IZR num / IZR den - taken) / grown * grown)%R with (IZR num / IZR den - taken)%R
+    by (unfold Rdiv; rewrite Rmult_assoc, Rinv_l by (apply Rgt_not_eq, G); ring).
+  lra.
+Qed.
+
+(** What guesses gain at shares (s, g) that sum to 1 is at most the largest gain. *)
+Lemma shares_below_largest : forall (guesses : list (R * R)) (most : R),
+  (forall s g, In (s, g) guesses -> 0 <= s /\ g <= most)%R -> fold_right Rplus 0%R (map fst guesses) = 1%R ->
+  (fold_right Rplus 0 (map (fun p => fst p * snd p) guesses) <= most)%R.
+Proof.
+  intros guesses most S T.
+  assert (G : (fold_right Rplus 0 (map (fun p => fst p * snd p) guesses)
+               <= most * fold_right Rplus 0 (map fst guesses))%R).
+  { clear T. induction guesses as [|[s g] guesses IH]; simpl; [lra|].
+    assert (I := IH (fun s g H => S s g (or_intror H))).
+    destruct (S s g (or_introl eq_refl)) as [P M]. simpl in *. nra. }
+  rewrite T in G. lra.
+Qed.

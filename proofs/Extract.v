@@ -23,4 +23,4 @@ Extract Constant Z.div => "Big.div".
 Extract Constant Z.sqrt => "Big.sqrt".
 Extract Constant Z.shiftr => "Big.shift_right".
 
-Extraction "checked.ml" accept bound_ok mesh_ok complete_ok edges_ok nats_low.
+Extraction "checked.ml" accept bound_ok mesh_ok complete_ok edges_ok nats_low nats_high.

@@ -22,21 +22,23 @@ ROUNDING = Fraction(1, 10**9)  # a stated bound, and the triangle inequality of 
 UP = 1 + Fraction(1, 1 << 45)  # float64, in which a bound was computed, may have rounded up by less
 ARRAYS = {"haversine": ["lat", "lon"], "matrix": ["distances"]}
 ARRAYS |= {"euclidean": ["vectors"], "angular": ["vectors"], "graph": ["edges", "steps"]}
-REAL = "lat lon output_lat output_lon vectors distances prior loss mesh_area bound_prices"
-BOUND = ["bound_pairs", "bound_starts", "bound_columns", "bound_multipliers"]
+REAL = "lat lon output_lat output_lon vectors distances prior loss mesh_area bound_prices "
+REAL += "bound_multipliers given_prior given_loss term_numbers term_weights term_priors term_places"
+BOUND = ["pairs", "starts", "columns", "multipliers"]  # of a proof, each behind what it is of
 WHOLE = "nodes outputs weights floor starts columns values order mesh_vertices mesh_inside centres "
-WHOLE += "candidates anchor_rows peaks edges steps "
-REAL, WHOLE = {*REAL.split(), BOUND[3]}, {*WHOLE.split(), *BOUND[:3]}
+WHOLE += "candidates anchor_rows peaks edges steps bound_pairs bound_starts bound_columns "
+WHOLE += "term_kinds term_guesses term_pairs term_starts term_columns"
+REAL, WHOLE = {*REAL.split(), "term_multipliers"}, {*WHOLE.split()}
 CODINGS = dict.fromkeys(REAL, ("degrees", "float64")) | {"blocks": ("blocks",)}
 CODINGS |= dict.fromkeys(WHOLE, ("integers", "int64"))
 PARTS = dict(factored="words", mesh="mesh", selection="phases", bound_prices="words")
+PARTS["term_kinds"] = "terms"
 KEYS = {*"format version features sections epsilon domain outputs loss notes".split()}
 NOTES = "method library date prior_source stages details lower_bound loss"
 PI = 31415926535897932384626433832795028841971693993751058209749445923078164062862089986280348253
 PI = (PI * 10**7 + 4211706 << (P + 64)) // 10**98  # off by less than one unit of P + 64 bits
 SIZES = {"haversine": (1e-100, 180), "euclidean": (1e-120, 1e140), "matrix": (1e-250, 1e250)}
 DEEPEST, STEEPEST = 100, 16  # how deep a header may be, and the highest power of a distance
-
 def need(condition, reason):
     if not condition:
         raise ValueError(reason)
@@ -47,7 +49,6 @@ def number(value, least=0, types=(int,)):
 def nested(value, left=DEEPEST):
     parts = value.values() if type(value) is dict else value if type(value) is list else ()
     return left >= 0 and all(nested(part, left - 1) for part in parts)
-
 def plain(text):  # without control characters
     return not any(c < " " or "~" < c < "\xa0" for c in text)
 def shown(value):  # a fraction for people
@@ -66,7 +67,6 @@ def whole(flat, count):  # floats as rows of integers over one power of two, and
     numbers = [dyadic(v) for v in flat]
     least = min(e for _, e in numbers)
     return rows([n << (e - least) for n, e in numbers], len(numbers) // count), least
-
 def pack(numbers, width):  # integers below 2^width, a multiple of 8, as the fields of one integer
     return int.from_bytes(b"".join(v.to_bytes(width // 8, "little") for v in numbers), "little")
 
@@ -312,7 +312,7 @@ def read(data):
     if "selection" not in claims:
         table.rows = table.rows or read_rows(table, k, m)
         if "bound_pairs" in table.parts and "bound_prices" not in table.values:
-            read_proof(table, range(k), range(m))
+            read_proof(table, getattr(table, "averaged", range(k)), range(m))
     need(not table.parts, f"sections that do not belong to it: {sorted(table.parts)}")
     return table
 
@@ -338,10 +338,10 @@ def read_outputs(table):  # what may be reported, and how many
     need(count, "no outputs")
     return count
 
-def read_proof(table, records, outputs):  # of a bound: pair e has multipliers from starts[e] on
-    ends, columns = table.take("bound_pairs", None, 2), table.take("bound_columns", None)
-    starts = table.take("bound_starts", len(ends) // 2 + 1)
-    multipliers = table.take("bound_multipliers", len(columns))
+def read_proof(table, records, outputs, of="bound"):  # pair e has multipliers from starts[e] on
+    ends, columns = table.take(f"{of}_pairs", None, 2), table.take(f"{of}_columns", None)
+    starts = table.take(f"{of}_starts", len(ends) // 2 + 1)
+    multipliers = table.take(f"{of}_multipliers", len(columns))
     good = (starts[0], starts[-1]) == (0, len(columns)) and list(starts) == sorted(starts)
     good &= {*ends} <= {*records} and {*columns} <= {*outputs} and min(multipliers, default=0) >= 0
     need(good, "the proof of the bound names no record or output, or is negative")
@@ -413,11 +413,11 @@ def check_pairs(weights, metric, epsilon):
         good = (factor * low[j] + marks - high[i]) & (factor * low[i] + marks - high[j]) & marks
         need(good == marks, f"epsilon {epsilon!r} is exceeded between records {i} and {j}")
 
-def lower_bound(table, metric, costs):
+def lower_bound(table, metric, costs, of="bound"):
     """sum_x min_y [cost_xy + sum over pairs (x, .) of l_y - sum over pairs (., x) of g l_y].
     For all l >= 0 and g >= exp(epsilon d) no table that keeps epsilon loses less: to its loss add
     l_y (z_xy - g z_x'y) <= 0 for each pair (x, x') and output y, and use that rows sum to 1."""
-    ends, starts, columns, multipliers = (table.values[name] for name in BOUND)
+    ends, starts, columns, multipliers = (table.values[f"{of}_{name}"] for name in BOUND)
     n, e = dyadic(table.epsilon)
     for (x, x2), (start, end) in zip(zip(ends[::2], ends[1::2]), pairwise(starts)):
         t = 0 if x == x2 else metric.exponent(x, x2, n, e, above=True)

@@ -17,7 +17,8 @@ resolution of the true one: its coordinates are rounded to 2^-30 s, and float64 
 import math
 from fractions import Fraction
 
-from panda_verify import P, Sphere, need, number, prove, rows, sine_cosine, whole
+from panda_verify import P, Q, ROUNDING, Sphere, distances, dyadic, exponential, lower_bound, need
+from panda_verify import number, prove, rows, sine_cosine, whole
 
 EARTH = Fraction(63710088, 10**4)  # km
 FARTHEST = EARTH / 10  # from the middle, in the plane
@@ -35,6 +36,15 @@ def adapt(table, k, m):
     table.take("mesh_vertices", k, 2)
     table.take("mesh_area", None, 2)
     table.take("mesh_inside", k)
+    if "given_prior" in table.parts and "bound_pairs" in table.parts:
+        table.take("given_prior", k)
+        table.given = table.take("given_loss", k, m) if "given_loss" in table.parts else None
+        table.averaged, table.bound = range(sum(p > 0 for p in table.values["given_prior"])), averaged
+        far = table.given is not None or table.reports != "labels"
+        need(far, "these outputs have no distance to the records")
+        law, given = table.values["given_prior"], table.given or (0,)
+        good = min(law) >= 0 and abs(sum(map(Fraction, law)) - 1) <= ROUNDING and min(given) >= 0
+        need(good and "bound_prices" not in table.parts, "what was given is no prior, or no loss")
     return prove_everywhere
 
 def prove_everywhere(table):
@@ -50,6 +60,75 @@ def prove_everywhere(table):
     print(f"points: all triangles, all outputs, at {epsilon!r}")
     near = float(spacing / 2**30 + Fraction(1, 10**10))
     table.holds = f"epsilon {epsilon!r} per km over all places of the area, to {near!r} km"
+
+class Plane:
+    """The distances of some vertices in the plane."""
+    def __init__(self, vertices, spacing):
+        self.vertices, self.spacing = vertices, spacing
+    def exponent(self, x, x2, n, e, above=False):
+        steps = [a - b for a, b in zip(self.vertices[x], self.vertices[x2])]
+        square = self.spacing**2 * squared(*steps) * n * n * Fraction(4) ** (e + Q)
+        return math.isqrt(math.floor(square)) + above
+
+def averaged(table, _, costs):
+    """A bound for all mechanisms that are private at every point: one of their averages over hats,
+    whose losses are lower by what a table and a loss may vary together within a hat
+    (docs/everywhere.md). What was given must sum up to the prior and losses of the file, and people
+    be where all six neighbours lie in the area; else nothing is proved here, which is a bound of 0."""
+    m, spacing = len(costs[0]), table.spacing
+    vertices = rows(table.values["mesh_vertices"], 2)
+    index = {tuple(v): x for x, v in enumerate(vertices)}
+    prior, given = [Fraction(p) for p in table.values["given_prior"]], table.given
+    if given is None:
+        given = [*distances(table, Sphere(table))]
+    losses = rows([Fraction(c) for c in given], m)
+    own, total = [Fraction(0)] * table.size, [[Fraction(0)] * m for _ in prior]
+    for corners, _ in all_triangles(index):
+        people = sum(prior[x] for x in corners)
+        for x in corners if people else ():
+            for x2 in corners:
+                part = (1 + (x == x2)) * (prior[x] + prior[x2] + people) / 120
+                own[x] += part
+                total[x] = [a + part * c for a, c in zip(total[x], losses[x2])]
+    same = all(near(p, sum(own) * Fraction(q)) for p, q in zip(own, table.prior))
+    stored = rows([Fraction(c) for c in table.loss or ()], m)
+    for p, row, told in zip(own, total, stored):
+        same = same and all(near(a, p * c) for a, c in zip(row, told))
+    around = {x: [index.get((i + a, j + b)) for a, b in AROUND] for x, (i, j) in enumerate(vertices)}
+    whose = [x for x, p in enumerate(prior) if p]
+    area = inside(table)
+    here = all(None not in around[x] and all(area(vertices[v]) for v in around[x]) for x in whose)
+    if not (same and here and stored and len(whose) > 1):
+        return Fraction(0)
+    (n, e), one = dyadic(table.epsilon), 1 << Q
+    t = math.floor(n * spacing * Fraction(2) ** (e + Q)) + 1
+    if t >= 1 << (Q + 10):
+        return Fraction(0)
+    growth = (Fraction(exponential(t, True), one) - 1) * Fraction(exponential(t // 2 + 1, True), one)
+    lowered = []
+    for x in whose:
+        row = []
+        for y, c in enumerate(losses[x]):
+            near_by = [losses[v][y] for v in around[x]]
+            mean = c / 2 + sum(near_by) / 12
+            off = abs(c - mean) / 5 + sum(abs(a - mean) for a in near_by) / 20
+            row.append(prior[x] * max(mean - growth * off, Fraction(0)))
+        lowered.append(row)
+    return max(lower_bound(table, Plane([vertices[x] for x in whose], spacing), lowered), Fraction(0))
+
+def near(a, b):  # what was summed by others, to a millionth of a millionth
+    return abs(a - b) <= Fraction(2, 10**12) * abs(b)
+
+def inside(table):  # whether a vertex lies in the area, to MARGIN
+    area = [[Fraction(v) for v in corner] for corner in rows(table.values["mesh_area"], 2)]
+    sides = [(a, b[0] - a[0], b[1] - a[1]) for a, b in zip(area, area[1:] + area[:1])]
+    def within(vertex):
+        for (u, v), du, dv in sides:
+            beyond = dv * (vertex[0] - u) - du * (vertex[1] - v)
+            if beyond > 0 and beyond**2 > 4 * (dv * dv + du * dv + du * du) * MARGIN**2 / 3:
+                return False
+        return True
+    return within
 
 def squared(i, j):  # the distance of a vertex from the middle, in spacings, squared
     return i * i + i * j + j * j

@@ -115,10 +115,12 @@ let block text n floors =
 type section = { coding : string; shape : int list; text : string }
 
 let reals = [ "lat"; "lon"; "vectors"; "distances"; "output_lat"; "output_lon"; "prior"; "loss"; "mesh_area";
-              "bound_prices"; "bound_multipliers" ]
+              "bound_prices"; "bound_multipliers"; "given_prior"; "given_loss"; "term_numbers"; "term_weights";
+              "term_priors"; "term_places"; "term_multipliers" ]
 let wholes = [ "nodes"; "outputs"; "weights"; "floor"; "starts"; "columns"; "values"; "order"; "bound_pairs";
                "bound_starts"; "bound_columns"; "mesh_vertices"; "mesh_inside"; "centres"; "candidates";
-               "anchor_rows"; "edges"; "steps"; "peaks" ]
+               "anchor_rows"; "edges"; "steps"; "peaks"; "term_kinds"; "term_guesses"; "term_pairs"; "term_starts";
+               "term_columns" ]
 
 let codings name =
   if List.mem name reals then [ "degrees"; "float64" ]
@@ -578,22 +580,81 @@ let read data =
         let values = whole "values" [ Array.length columns ] in
         (over_floor (whole "starts" [ k + 1 ]) columns values k m, floor)
   in
+  let multipliers about records =
+    let name part = about ^ part in
+    let pairs = whole (name "_pairs") [ -1; 2 ] and columns = whole (name "_columns") [ -1 ] in
+    let n = Array.length columns and e = Array.length pairs / 2 in
+    let starts = whole (name "_starts") [ e + 1 ] in
+    need (starts.(0) = 0L && starts.(e) = Int64.of_int n) "multipliers of no pair";
+    for i = 0 to e - 1 do
+      need (starts.(i) <= starts.(i + 1)) "starts that fall"
+    done;
+    need (Array.for_all (below records) pairs && Array.for_all (below m) columns) "a pair of no records or outputs";
+    [ (name "_pairs", Whole pairs); (name "_starts", Whole starts); (name "_columns", Whole columns);
+      take (name "_multipliers") [ n ] ]
+  in
+  (* What a limit is about: terms, and their guesses with weights; docs/format.md. *)
+  let terms () =
+    let real name shape = match take name shape with _, Real a -> a | _ -> assert false in
+    let kinds = whole "term_kinds" [ -1; 2 ] in
+    let count = Array.length kinds / 2 in
+    let numbers = real "term_numbers" [ count; 4 ] and guesses = whole "term_guesses" [ -1; 3 ] in
+    let n = Array.length guesses / 3 in
+    let weights = real "term_weights" [ n ] in
+    let priors = if has "term_priors" then real "term_priors" [ -1; k ] else [||] in
+    let wide = if kind = "haversine" then 2 else width in
+    let between = kind = "haversine" || (kind = "euclidean" && width <= 2) in
+    need (between || not (has "term_places")) "guesses at places where there are none";
+    let places = if has "term_places" then real "term_places" [ -1; wide ] else [||] in
+    let on_earth i v = if i mod 2 = 0 then Float.abs v <= 90. else v >= -180. && v < 180. in
+    let sized v = v = 0. || (Float.abs v >= 1e-120 && Float.abs v <= 1e140) in
+    Array.iteri (fun i v -> need (if kind = "haversine" then on_earth i v else sized v) "a guess is at no place") places;
+    let found = if has "term_places" then Array.length places / max 1 wide else 0 in
+    let from_zero = Array.for_all (fun v -> v >= 0. && v < infinity) in
+    need (from_zero weights && from_zero priors) "a weight or a prior is negative";
+    let at i = Int64.to_int kinds.(2 * i) in
+    let grown = ref false in
+    for i = 0 to count - 1 do
+      let number j = numbers.((4 * i) + j) in
+      need (below 4 kinds.(2 * i) && below ((Array.length priors / k) + 1) kinds.((2 * i) + 1)) "a term of no kind or prior";
+      need (from_zero [| number 0; number 2; number 3 |]) "a number of a term is out of range";
+      if number 0 *. number 2 > 0. then grown := true
+    done;
+    need !grown "no term grows";
+    let seen = Hashtbl.create 64 in
+    for i = 0 to n - 1 do
+      let term = guesses.(3 * i) and y = guesses.((3 * i) + 1) and g = guesses.((3 * i) + 2) in
+      need (below count term && below m y && below (k + found) g) "a guess of no term, output or place";
+      let what = at (Int64.to_int term) in
+      need (what <> 0 && (what <> 1 || below k g)) "a guess that is none";
+      if weights.(i) > 0. then Hashtbl.replace seen (term, y) ()
+    done;
+    let due = List.length (List.filter (fun i -> at i <> 0) (List.init count Fun.id)) in
+    need (Hashtbl.length seen = due * m) "an output without a guess";
+    let given name a = if has name then [ (name, Real a) ] else [] in
+    [ ("term_kinds", Whole kinds); ("term_numbers", Real numbers); ("term_guesses", Whole guesses);
+      ("term_weights", Real weights) ]
+    @ given "term_priors" priors @ given "term_places" places @ multipliers "term" k
+  in
   let bound =
     if has "bound_prices" && not (Json.has "selection" claims) then [ take "bound_prices" [ k ] ]
     else if has "bound_pairs" && not (Json.has "selection" claims) then (
-      let pairs = whole "bound_pairs" [ -1; 2 ] and columns = whole "bound_columns" [ -1 ] in
-      let n = Array.length columns and e = Array.length pairs / 2 in
-      let starts = whole "bound_starts" [ e + 1 ] in
-      need (starts.(0) = 0L && starts.(e) = Int64.of_int n) "multipliers of no pair";
-      for i = 0 to e - 1 do
-        need (starts.(i) <= starts.(i + 1)) "starts that fall"
-      done;
-      need (Array.for_all (below k) pairs && Array.for_all (below m) columns) "a pair of no records or outputs";
-      [ ("bound_pairs", Whole pairs); ("bound_starts", Whole starts); ("bound_columns", Whole columns);
-        take "bound_multipliers" [ n ] ])
+      let given =
+        if Json.has "mesh" claims && has "given_prior" then take "given_prior" [ k ] :: optional "given_loss" [ k; m ]
+        else []
+      in
+      need (given <> [] = has "given_prior") "what was given of no mesh";
+      need (List.length given <> 1 || Json.text (Json.get "kind" outputs) <> "labels")
+        "these outputs have no distance to the records";
+      let people = match given with
+        | (_, Real p) :: _ -> Array.fold_left (fun n v -> if v > 0. then n + 1 else n) 0 p
+        | _ -> k
+      in
+      given @ multipliers "bound" people)
     else []
   in
+  let terms = if has "term_kinds" && not (Json.has "selection" claims) then terms () else [] in
   let names = List.sort_uniq compare !taken in
   need (names = List.sort compare (List.map fst sections)) "sections that do not belong to it";
   { claims; kind; unit; records = k; outputs = m; width; floors; stored; large; edges = ways; apart;
-    arrays = places @ reports @ others @ regions @ bound }
+    arrays = places @ reports @ others @ regions @ bound @ terms }

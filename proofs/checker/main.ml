@@ -256,16 +256,127 @@ let losses table =
   else None
 
 (* The prior, over one denominator. *)
-let prior table =
+let prior ?(name = "prior") table =
   let even = Array.make table.records (1. /. float_of_int table.records) in
-  let prior, p = over_one_power (if List.mem_assoc "prior" table.arrays then real table "prior" else even) in
+  let prior, p = over_one_power (if List.mem_assoc name table.arrays then real table name else even) in
   let mass = Q.make (Array.fold_left Z.add Z.zero prior) p in
   let billionth = Q.of_ints 1 1_000_000_000 in
   refuse (positive prior && Q.leq (Q.abs (Q.sub mass Q.one)) billionth) "the prior is no law";
   (prior, p)
 
+let rec nat n = if n = 0 then Checked.O else Checked.S (nat (n - 1))
+
+(* The records and epsilon that a bound is about, without rows. *)
+let bare table epsilon =
+  let points, metric, _ = points table in
+  let epsilon_num, epsilon_den = fraction epsilon in
+  { Checked.epsilon_num; epsilon_den; metric; floors = []; floor_at = Fun.id;
+    tiles = [ List.map (fun p -> (p, [])) (Array.to_list points) ] }
+
+(* Pairs with their multipliers, each times `unit`, written out. *)
+let steps table about unit multipliers =
+  let pairs = whole table (about ^ "_pairs") and starts = whole table (about ^ "_starts") in
+  let columns = whole table (about ^ "_columns") in
+  let written_out e =
+    let row = Array.make table.outputs Z.zero in
+    for i = Int64.to_int starts.(e) to Int64.to_int starts.(e + 1) - 1 do
+      let y = Int64.to_int columns.(i) in
+      row.(y) <- Z.add row.(y) (Z.mul unit multipliers.(i))
+    done;
+    Array.to_list row
+  in
+  List.init (Array.length pairs / 2) (fun e ->
+      ((Z.of_int64 pairs.(2 * e), Z.of_int64 pairs.((2 * e) + 1)), written_out e))
+
+(* What a limit costs (`limited_bound` of BoundFile.v): the terms' costs from below, over 2^200, and what their
+   multipliers prove of them. *)
+let check_terms table epsilon =
+  let k = table.records and m = table.outputs in
+  let found = if table.large || (table.kind = "graph" && k > most_apart) then None else losses table in
+  match found with
+  | None -> "not computed: over so many losses, or over losses that are not in the file"
+  | Some (loss, c) ->
+      let exact = Array.map Q.of_float in
+      let numbers = exact (real table "term_numbers") and kinds = whole table "term_kinds" in
+      let weights = exact (real table "term_weights") and guesses = whole table "term_guesses" in
+      let own, p = prior table in
+      let priors = if List.mem_assoc "term_priors" table.arrays then exact (real table "term_priors") else [||] in
+      let mass term x =
+        match Int64.to_int kinds.((2 * term) + 1) with
+        | 0 -> Q.make own.(x) p
+        | j -> priors.(((j - 1) * k) + x)
+      in
+      let places = if List.mem_assoc "term_places" table.arrays then real table "term_places" else [||] in
+      let wide = if table.kind = "haversine" then 2 else max 1 table.width in
+      let others = Array.length places / wide in
+      let longer = function
+        | "lat", Real a -> ("lat", Real (Array.append a (Array.init others (fun i -> places.(2 * i)))))
+        | "lon", Real a -> ("lon", Real (Array.append a (Array.init others (fun i -> places.((2 * i) + 1)))))
+        | "vectors", Real a -> ("vectors", Real (Array.append a places))
+        | other -> other
+      in
+      let points, metric, _ = points { table with records = k + others; arrays = List.map longer table.arrays } in
+      let ready = Array.map (Checked.prepare metric) points in
+      let scale = Z.shift_left Z.one 128 in
+      let known = Hashtbl.create 256 in
+      let far g x =
+        match Hashtbl.find_opt known (g, x) with
+        | Some d -> d
+        | None ->
+            let d = if g = x then Q.zero else Q.make (Checked.nats_high metric Z.one Z.one ready.(g) ready.(x)) scale in
+            Hashtbl.add known (g, x) d;
+            d
+      in
+      let sums = Hashtbl.create 64 and costs = Array.make (k * m) Q.zero in
+      let at i = (Int64.to_int guesses.(3 * i), Int64.to_int guesses.((3 * i) + 1), Int64.to_int guesses.((3 * i) + 2)) in
+      Array.iteri
+        (fun i w ->
+          let term, y, _ = at i in
+          Hashtbl.replace sums (term, y) (Q.add w (Option.value (Hashtbl.find_opt sums (term, y)) ~default:Q.zero)))
+        weights;
+      let pay x y q = costs.((x * m) + y) <- Q.add costs.((x * m) + y) q in
+      Array.iteri
+        (fun i w ->
+          let term, y, g = at i in
+          let share = Q.mul numbers.(4 * term) (Q.div w (Hashtbl.find sums (term, y))) in
+          let gain x =
+            match kinds.(2 * term) with
+            | 1L -> Q.one
+            | 2L ->
+                let reach = Q.mul numbers.((4 * term) + 3) (Q.of_ints 1_000_000_001 1_000_000_000) in
+                if Q.leq (far g x) reach then Q.one else Q.zero
+            | _ -> Q.neg (far g x)
+          in
+          let add x = pay x y (Q.mul (mass term x) (Q.mul share (gain x))) in
+          if Q.sign share > 0 then if kinds.(2 * term) = 1L then add g else for x = 0 to k - 1 do add x done)
+        weights;
+      let taken = ref Q.zero and grown = ref Q.zero in
+      for term = 0 to (Array.length kinds / 2) - 1 do
+        let price = numbers.(4 * term) in
+        taken := Q.add !taken (Q.mul price numbers.((4 * term) + 1));
+        grown := Q.add !grown (Q.mul price numbers.((4 * term) + 2));
+        if kinds.(2 * term) = 0L then
+          Array.iteri (fun i l -> pay (i / m) (i mod m) (Q.mul price (Q.mul (mass term (i / m)) (Q.make l c)))) loss
+      done;
+      let multipliers, l = over_one_power (real table "term_multipliers") in
+      refuse (positive multipliers) "a multiplier is negative";
+      let unit = Z.mul l (Z.shift_left Z.one 200) in
+      let below q = Z.mul l (Z.fdiv (Z.shift_left (Q.num q) 200) (Q.den q)) in
+      let rows = List.init k (fun x -> List.init m (fun y -> below costs.((x * m) + y))) in
+      let steps = steps table "term" (Z.shift_left Z.one 200) multipliers and bare = bare table epsilon in
+      let start = List.map (List.map (Z.mul scale)) rows in
+      let least = Checked.sum (List.map Checked.least (List.fold_right (Checked.apply_step bare) steps start)) in
+      if not (Checked.bound_ok bare (nat m) unit rows steps least (Z.mul unit scale)) then "none that is proved"
+      else
+        let bound = Q.div (Q.sub (Q.make least (Z.mul unit scale)) !taken) !grown in
+        Printf.sprintf "t from %.9g on, proved" (Q.to_float bound)
+
 let check_loss table epsilon =
   let m = table.outputs in
+  if List.mem_assoc "given_prior" table.arrays then (
+    ignore (prior ~name:"given_prior" table);
+    if List.mem_assoc "given_loss" table.arrays then
+      refuse (Array.for_all (fun v -> v >= 0.) (real table "given_loss")) "a loss is negative");
   let proof = List.mem_assoc "bound_pairs" table.arrays in
   if proof && table.kind = "graph" && table.records > most_apart then "not computed: over so many records of a graph"
   else
@@ -277,6 +388,7 @@ let check_loss table epsilon =
   let multipliers, l = if proof then over_one_power (real table "bound_multipliers") else ([||], Z.one) in
   refuse (positive multipliers) "a multiplier is negative";
   if Json.has "selection" table.claims then "none for two phases"
+  else if List.mem_assoc "given_prior" table.arrays then "not computed: averages over points are not summed here"
   else if List.mem_assoc "bound_prices" table.arrays then "not computed: prices are not summed here"
   else if not proof then
     if Json.get "lower_bound" (Json.get "notes" table.claims) = Json.Word "null" then "none"
@@ -284,7 +396,7 @@ let check_loss table epsilon =
   else if table.large then "not computed: over so many losses"
   else if found = None then "not computed: the losses are neither in the file nor whole powers of distances"
   else
-    let sum = ref Z.zero and pairs = whole table "bound_pairs" in
+    let sum = ref Z.zero in
     for x = 0 to table.records - 1 do
       List.iteri (fun y w -> sum := Z.add !sum (Z.mul costs.((x * m) + y) w)) (full table x)
     done;
@@ -292,24 +404,7 @@ let check_loss table epsilon =
     let rows =
         List.init table.records (fun x -> List.init m (fun y -> Z.mul l costs.((x * m) + y)))
       in
-      let starts = whole table "bound_starts" and columns = whole table "bound_columns" in
-      let written_out e =
-        let row = Array.make m Z.zero in
-        for i = Int64.to_int starts.(e) to Int64.to_int starts.(e + 1) - 1 do
-          let y = Int64.to_int columns.(i) in
-          row.(y) <- Z.add row.(y) (Z.mul unit multipliers.(i))
-        done;
-        Array.to_list row
-      in
-      let steps =
-        List.init (Array.length pairs / 2) (fun e ->
-            ((Z.of_int64 pairs.(2 * e), Z.of_int64 pairs.((2 * e) + 1)), written_out e))
-      in
-      let points, metric, _ = points table in
-      let epsilon_num, epsilon_den = fraction epsilon in
-      let bare = { Checked.epsilon_num; epsilon_den; metric; floors = [];
-                   floor_at = Fun.id; tiles = [ List.map (fun p -> (p, [])) (Array.to_list points) ] } in
-      let rec nat n = if n = 0 then Checked.O else Checked.S (nat (n - 1)) in
+      let steps = steps table "bound" unit multipliers and bare = bare table epsilon in
       (* What is proved is asked for: 1 % below the loss, 2 %, 4 % and so on. *)
       let proves share =
         let b = Q.mul exact (Q.sub Q.one share) in
@@ -350,7 +445,8 @@ let main path =
           let places = Json.has "mesh" table.claims in
           if places then check_mesh table epsilon;
           (epsilon, (if places then " and outputs and all places of the area" else " and outputs"),
-           check_loss table epsilon))
+           check_loss table epsilon
+           ^ if List.mem_assoc "term_kinds" table.arrays then "; terms: " ^ check_terms table epsilon else ""))
       with
       | exception (Refused reason | Json.Wrong reason) ->
           Printf.printf "DOES NOT HOLD: %s\n" reason;

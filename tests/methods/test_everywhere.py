@@ -13,11 +13,11 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.compute.numba.mesh import cone, project
 from panda_mdp.errors import MethodError, PrivacyError, SnapError
-from panda_mdp.methods.everywhere import lowered, spread
 from panda_mdp.methods.mesh_repair import MeshRepair, faint
 from panda_mdp.privacy.continuous import triangle_rates
 from panda_mdp.privacy.quantise import TOTAL, SeededBits
 from panda_mdp.space.metrics import haversine_km
+from panda_mdp.table.claims import lowered, spread
 from panda_mdp.table.everywhere import draw_at
 from panda_mdp.table.mechanism import normalise
 

@@ -12,14 +12,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from forging import File
 from scipy import sparse
 from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError
 from panda_mdp.methods.certify import Budget
-from panda_mdp.methods.everywhere import Averaged, lower_bound, lower_problem
+from panda_mdp.methods.everywhere import lower_bound
 from panda_mdp.table.bound import Proved
+from panda_mdp.table.claims import Averaged, lower_problem
 
 DIRECTIONS = 12
 # Exact for cubics: a density, a loss and a probability that are linear each.
@@ -148,7 +150,7 @@ def test_the_bound_has_a_proof_that_belongs_to_its_prior_and_losses(asked):
     problem, losses = asked
     table = pm.optimal_everywhere(problem, 0.02)
     proof = table.bound
-    assert isinstance(proof, Averaged) and proof.words == "proved, in no file"
+    assert isinstance(proof, Averaged) and proof.words == "proved"
     assert 0.8 * losses[2] < pickle.loads(pickle.dumps(proof)).value == proof.value <= losses[2]
     for share in (0.0, 0.5, 3.0):
         values = proof.multipliers.values * share
@@ -161,6 +163,24 @@ def test_the_bound_has_a_proof_that_belongs_to_its_prior_and_losses(asked):
         table.with_facts(bound=Averaged(other, proof.multipliers))
     with pytest.raises(PrivacyError, match="of another problem"):
         table.with_facts(bound=Proved(problem, proof.multipliers))
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_file_holds_the_proof_of_every_point(asked, tmp_path, power):
+    """With what was given, from which the reader sums up prior and losses over points again."""
+    problem = asked[0]
+    if power == 2:
+        problem = replace(problem, loss=np.asarray(problem.loss) ** 2)
+    table = pm.optimal_everywhere(problem, 0.05)
+    again = pm.load(table.save(tmp_path / "t.pmdp"))
+    assert isinstance(again.bound, Averaged) and again.bound.value == table.bound.value > 0
+    assert np.array_equal(again.bound.problem.loss, np.asarray(problem.loss))
+    # Of another prior it proves nothing of this table, and is not shown.
+    people = np.where(problem.prior > 0, 1 + np.arange(problem.size), 0)
+    file = File.of(table.save(tmp_path / "t.pmdp").read_bytes())
+    file.arrays["given_prior"] = people / people.sum()
+    (tmp_path / "u.pmdp").write_bytes(file.bytes())
+    assert pm.load(tmp_path / "u.pmdp").bound is None
 
 
 def test_what_is_private_at_vertices_alone_has_no_bound_of_every_point(asked):

@@ -27,6 +27,7 @@ from panda_mdp.methods.optimal.stars import Stars, factored
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.privacy.quantise import quantise_floored
 from panda_mdp.table.bound import Multipliers, Prices, Proved
+from panda_mdp.table.claims import Averaged, lower_problem, spread
 
 TOTAL = 1 << 62
 SIZE, DELTA = 24, 2e-2
@@ -216,6 +217,39 @@ def paths(places: bool) -> pm.Mechanism:
     return pm.optimal(asked, gap=0.05)
 
 
+@cache
+def limited(kind: str) -> pm.Mechanism:
+    """A table of 12 records with the proof of what a second objective or a limit costs."""
+    domain = random_domain("matrix" if kind == "vulnerability" else "haversine", 12, seed=5)
+    asked = displacement_problem(domain, [7, 2, 9, 4], 1.5, prior=np.arange(1.0, 13.0) / 78)
+    # So few iterations that guesses which were best on the way are left.
+    options = {"backend": "cpu", "gap": 0.05}
+    if kind == "limit":
+        return pm.limit_attacker(asked, "vulnerability", 0.3, **options)
+    if kind == "dominates":
+        zones = np.arange(12) % 2
+        return pm.dominate(asked, pm.planar_laplace(asked), radii=(1.0,), districts=zones)
+    radius = 5.0 if kind == "located" else None
+    return pm.second_objective(asked, kind, 0.05, radius=radius, **options)
+
+
+@cache
+def averaged(given: bool) -> pm.EverywhereMechanism:
+    """A table over a mesh with the proof of its bound, where losses are given or distances."""
+    domain = pm.Domain.from_area(BOX, spacing=0.4)
+    outputs = np.flatnonzero(domain.mesh.inside)[::2]
+    people = domain.mesh.interior * (1.0 + np.arange(domain.size))
+    loss = pm.distance_loss(domain, outputs)
+    loss = np.asarray(loss) ** 2 if given else loss
+    asked = pm.Problem(domain, outputs, loss, 1.0, prior=people / people.sum())
+    solved = pm.optimal(lower_problem(asked, domain.mesh), 0.1)
+    over_points = spread(asked)
+    table = np.exp(-0.3 * np.asarray(pm.distance_loss(domain, outputs)))
+    table /= table.sum(axis=1, keepdims=True)
+    made = pm.EverywhereMechanism.from_matrix(over_points, table)
+    return made.with_facts(bound=Averaged(asked, solved.bound.multipliers))
+
+
 def placed(outputs: str) -> pm.Mechanism:
     """A table whose outputs are no records."""
     domain = mechanism("haversine").problem.domain
@@ -248,6 +282,10 @@ def honest(name: str) -> bytes:
         return saved(panda_table(kind))
     if word == "mesh":
         return saved(everywhere())
+    if word == "terms":
+        return saved(limited(kind))
+    if word == "averages":
+        return saved(averaged(bool(kind)))
     if word == "factors":
         return saved(factors())
     if word in ("graph", "streets"):
@@ -260,6 +298,7 @@ def honest(name: str) -> bytes:
 
 
 PLACED = ("places", "labels", "places with labels")
+TERMS = ("vulnerability", "located", "error", "limit", "dominates")
 PLAIN = (
     *KINDS,
     *(f"compact {kind}" for kind in KINDS),
@@ -271,6 +310,8 @@ OTHERS = (
     *(f"floor {k}" for k in FLOORED),
     *(f"panda {k}" for k in PHASED),
     *("mesh", "graph", "streets", "factors"),
+    *(f"terms {kind}" for kind in TERMS),
+    *("averages", "averages given"),
 )
 
 
@@ -975,6 +1016,70 @@ FACTORS: dict[str, Change] = {
 }
 
 
+def of_terms(name: str, make: Any) -> Change:
+    """Another array among those of the terms."""
+    return array(f"term_{name}", make)
+
+
+LIMITS: dict[str, tuple[str, Change]] = {
+    "a term of no kind": ("located", put("term_kinds", (0, 0), 4)),
+    "a term of a prior that is not there": ("located", put("term_kinds", (0, 1), 1)),
+    "a term of a negative kind": ("located", put("term_kinds", (0, 0), -1)),
+    "a price below 0": ("located", put("term_numbers", (0, 0), -1e-9)),
+    "a radius below 0": ("located", put("term_numbers", (0, 3), -1.0)),
+    "a term that shrinks": ("located", put("term_numbers", (0, 2), -1.0)),
+    "a limit NaN": ("located", put("term_numbers", (1, 1), NAN)),
+    "a price beyond floats": ("located", put("term_numbers", (1, 0), INF)),
+    "no term that grows": ("located", put("term_numbers", (slice(None), 2), 0.0)),
+    "terms without prices": ("located", put("term_numbers", (slice(None), 0), 0.0)),
+    "numbers of another term": ("located", of_terms("numbers", lambda a: a[1:])),
+    "a guess of no term": ("located", put("term_guesses", (0, 0), 2)),
+    "a guess of the loss": ("located", put("term_guesses", (0, 0), 1)),
+    "a guess of no output": ("located", put("term_guesses", (0, 1), 4)),
+    "a guess at no place": ("located", put("term_guesses", (0, 2), 10**6)),
+    "a guess before all": ("located", put("term_guesses", (0, 2), -1)),
+    "a place as a record": ("limit", both(
+        put("term_guesses", (0, 2), 12), of_terms("places", np.zeros((1, 2))))),
+    "an output without guesses": ("error", both(
+        of_terms("weights", lambda w: w[:1]), of_terms("guesses", lambda g: g[:1]))),
+    "weights of 0": ("vulnerability", of_terms("weights", lambda w: 0 * w)),
+    "a weight below 0": ("vulnerability", put("term_weights", 0, -0.5)),
+    "a weight NaN": ("vulnerability", put("term_weights", 0, NAN)),
+    "a weight less": ("vulnerability", of_terms("weights", lambda w: w[1:])),
+    "no weights": ("vulnerability", of_terms("weights", None)),
+    "no guesses": ("vulnerability", of_terms("guesses", None)),
+    "no numbers": ("vulnerability", of_terms("numbers", None)),
+    "no kinds": ("vulnerability", of_terms("kinds", None)),
+    "kinds of three": ("vulnerability", of_terms("kinds", lambda a: np.repeat(a, 2, 1)[:, :3])),
+    "places where there are none": ("vulnerability", of_terms("places", np.zeros((1, 2)))),
+    "a place beyond the pole": ("error", of_terms("places", [[90.1, 0.0]])),
+    "a place beyond the date line": ("error", of_terms("places", [[0.0, 180.0]])),
+    "places of three numbers": ("error", of_terms("places", np.zeros((2, 3)))),
+    "a prior below 0": ("dominates", put("term_priors", (0, 0), -0.1)),
+    "a prior NaN": ("dominates", put("term_priors", (0, 0), NAN)),
+    "priors of other records": ("dominates", of_terms("priors", lambda a: a[:, 1:])),
+    "no priors": ("dominates", of_terms("priors", None)),
+    "a pair of no records": ("dominates", put("term_pairs", (0, 0), 12)),
+    "a multiplier below 0": ("dominates", put("term_multipliers", 0, -1e-3)),
+    "a multiplier of no output": ("dominates", put("term_columns", 0, 4)),
+    "starts of terms that fall": ("dominates", put("term_starts", 1, 10**6)),
+    "terms without multipliers": ("dominates", of_terms("pairs", None)),
+}  # fmt: skip
+AVERAGES: dict[str, Change] = {
+    "what was given is no law": put("given_prior", 0, 0.5),
+    "what was given is negative": put("given_prior", slice(None), lambda p: p - 1e-3),
+    "what was given is of others": array("given_prior", lambda p: p[1:]),
+    "a given loss below 0": put("given_loss", (0, 0), -1.0),
+    "a given loss NaN": put("given_loss", (0, 0), NAN),
+    "given losses of others": array("given_loss", lambda c: c[1:]),
+    "losses without a prior": array("given_prior", None),
+    "a pair of more than the people": put("bound_pairs", (0, 0), lambda x: 66),
+    "what was given without multipliers": both(
+        *(array(f"bound_{name}", None) for name in ("pairs", "starts", "columns", "multipliers"))
+    ),
+}
+
+
 def forged() -> Iterator[Sample]:
     """Files that must be refused."""
     for name, change in (HEADERS | SECTIONS).items():
@@ -1001,6 +1106,23 @@ def forged() -> Iterator[Sample]:
     for group, changes in (("mesh", MESHES), ("streets", STREETS), ("factors", FACTORS)):
         for name, change in changes.items():
             yield Sample(name, group, changed(group, change))
+    for name, (kind, change) in LIMITS.items():
+        yield Sample(f"{kind}: {name}", "terms", changed(f"terms {kind}", change))
+    for name, change in AVERAGES.items():
+        yield Sample(name, "averages", changed("averages given", change))
+    both_phases = both(*(of_terms(name, a) for name, a in of_limits().items()))
+    yield Sample("terms beside balls", "panda", changed("panda common", both_phases))
+    yield Sample(
+        "averages of no mesh",
+        "plain",
+        changed("proved haversine", array("given_prior", np.full(12, 1 / 12))),
+    )
+
+
+def of_limits() -> dict[str, np.ndarray]:
+    """The sections of some terms."""
+    arrays = File.of(honest("terms located")).arrays.items()
+    return {name.removeprefix("term_"): a for name, a in arrays if name.startswith("term_")}
 
 
 def changed(name: str, change: Change) -> bytes:

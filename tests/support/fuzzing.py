@@ -247,6 +247,8 @@ KNOWN = (
     *("bound_columns", "bound_multipliers"),
     *("lat", "vectors", "distances", "output_lat", "outputs", "anchor_rows", "mesh_inside"),
     *("edges", "steps", "peaks", "centres", "bound_prices"),
+    *("given_prior", "given_loss", "term_kinds", "term_numbers", "term_guesses", "term_weights"),
+    *("term_priors", "term_places", "term_pairs", "term_starts", "term_multipliers"),
 )
 """Sections that may be where they do not belong."""
 

@@ -300,11 +300,20 @@ class Averaged(Proved):
     """A lower bound of every point with its proof: multipliers of the averages' problem, which
     follows from `problem`, the one that was given (methods/everywhere.py)."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        people = np.count_nonzero(self.problem.prior)
+        if self.multipliers.pairs.max(initial=-1) >= people:
+            raise ProblemError(f"the bound's multipliers name more than {people} places of people")
+
     def bounds(self, problem: Problem) -> bool:
+        mesh = self.problem.domain.mesh
+        people = self.problem.prior > 0
+        if mesh is None or np.count_nonzero(people) < 2 or not mesh.interior[people].all():
+            return False
         own = spread(self.problem)
-        same = own.domain.fingerprint == problem.domain.fingerprint
         return (
-            same
+            own.domain.fingerprint == problem.domain.fingerprint
             and own.epsilon == problem.epsilon
             and own.loss.shape == problem.loss.shape
             and np.allclose(own.prior, problem.prior, rtol=DIFFERING, atol=0.0)

@@ -255,15 +255,16 @@ def _restore(header: Mapping[str, Any], sections: Sections, packed: int) -> Mech
     if "mesh" in header:
         table = EverywhereMechanism.of(table)
     stated = notes["lower_bound"]
-    if traded is not None and math.isfinite(traded.value):
+    known = not isinstance(problem.loss, UnknownLoss)
+    if traded is not None and known and math.isfinite(traded.value):
         name, sign = traded.about
         told = notes["details"].get(name)
         told = dict(told) if isinstance(told, Mapping) else {}
         proved = {"bound": sign * traded.value, "proof": traded}
         table = table.with_details(**{name: told | proved})
-    if isinstance(problem.loss, UnknownLoss):
+    if not known:
         table = table.with_details(stated_loss=notes["loss"])
-    elif proof is not None and math.isfinite(proof.value) and proof.bounds(problem):
+    elif proof is not None and proof.bounds(problem) and math.isfinite(proof.value):
         return table.with_facts(bound=proof)
     # A stated bound is a note: one that cannot be true is left out, and the table is what it is.
     elif stated is not None and stated > table.loss * (1 + LOSS_ROUNDING):
@@ -290,8 +291,8 @@ def _restore_given(sections: Sections, problem: Problem) -> Problem:
     return replace(problem, prior=prior, loss=loss)
 
 
-def _restore_terms(sections: Sections, problem: Problem) -> Traded | None:
-    """What is proved of a limit; nothing where losses were left out."""
+def _restore_terms(sections: Sections, problem: Problem) -> Traded:
+    """What is proved of a limit."""
     kinds = sections.take("term_kinds", None, 2)
     numbers = sections.take("term_numbers", len(kinds), 4)
     guesses = sections.take("term_guesses", None, 3)
@@ -302,11 +303,7 @@ def _restore_terms(sections: Sections, problem: Problem) -> Traded | None:
     if "term_places" in sections:
         places = sections.take("term_places", None, None)
     given = restore_multipliers(sections, "term")
-    terms = Terms(kinds, numbers, guesses, weights, priors, places)
-    if isinstance(problem.loss, UnknownLoss):
-        terms.check(problem)
-        return None
-    return Traded(problem, given, terms)
+    return Traded(problem, given, Terms(kinds, numbers, guesses, weights, priors, places))
 
 
 def restore_weights(sections: Sections, problem: Problem) -> IntArray | FlooredRows:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from forging import File
 from helpers import displacement_problem, is_private, random_domain
 from scipy.optimize import linprog
 
@@ -14,10 +15,11 @@ import panda_mdp as pm
 from panda_mdp.compute.numba.pdhg import onto_simplex
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.certify import Budget, Progress, certify
-from panda_mdp.methods.second.limits import Descent, Limit, Traded, mixture
+from panda_mdp.methods.second.limits import Descent, Limit, mixture
 from panda_mdp.methods.second.objectives import NAMES, Guesses, objective, quantity
 from panda_mdp.methods.second.second import first_table
 from panda_mdp.space.guesses import best_guesses
+from panda_mdp.table.claims import Traded
 
 
 def problem_of(seed: int = 0, size: int = 6, outputs: int = 4) -> pm.Problem:
@@ -208,23 +210,62 @@ def test_bounds_have_a_proof_and_other_numbers_prove_no_more_than_is_so(name, ba
     assert limited["proof"].value == limited["bound"]
     rng = np.random.default_rng(1)
     for proof, best in optima.items():
-        assert isinstance(proof, Traded) and proof.words == "proved, in no file"
+        assert isinstance(proof, Traded) and proof.words == "proved"
         assert 0 <= best + 1e-9 - pickle.loads(pickle.dumps(proof)).value <= 0.1 * abs(best)
         for _ in range(20):
-            shares, (price, rate) = rng.random(proof.trade.weights.shape), rng.lognormal(size=2)
+            terms = proof.terms
             values = proof.multipliers.values * rng.lognormal(size=proof.multipliers.values.shape)
             given = replace(proof.multipliers, values=values)
-            for trade in (
-                replace(proof.trade, weights=shares),
-                replace(proof.trade, price=proof.trade.price * price, rate=rate),
+            numbers = terms.numbers * np.append(rng.lognormal(size=(2, 1)), np.ones((2, 3)), 1)
+            for changed in (
+                replace(terms, weights=rng.random(terms.weights.shape)),
+                replace(terms, numbers=numbers),
             ):
-                other = replace(proof, trade=trade)
+                other = replace(proof, terms=changed)
                 assert other.value <= best + 1e-9
                 assert replace(other, multipliers=given).value <= best + 1e-9
-        # It is no bound of the table's loss among all tables, and in no file.
+        # It is no bound of the table's loss among all tables.
         with pytest.raises(PrivacyError, match="of another problem"):
             table.with_facts(bound=proof)
-    assert "proof" not in pm.load(table.save(tmp_path / "t.pmdp")).details["second"]
+    for made, about in ((table, "second"), (held, "limited")):
+        again = pm.load(made.save(tmp_path / "t.pmdp")).details[about]
+        assert again["proof"].value == made.details[about]["proof"].value
+        assert again["bound"] == made.details[about]["bound"]
+
+
+@pytest.mark.parametrize("name", ["located", "error"])
+def test_guesses_between_records_are_in_the_file(name, tmp_path):
+    """On the sphere, where places are told in degrees, and bound what they did."""
+    rng = np.random.default_rng(3)
+    places = 41.8 + 0.05 * rng.random(14), 12.4 + 0.05 * rng.random(14)
+    domain = pm.Domain.from_points(*places)
+    problem = displacement_problem(domain, range(0, 14, 2), 1.5, rng.dirichlet(np.ones(14)))
+    radius = 1.0 if name == "located" else None
+    made = pm.second_objective(problem, name, 0.05, radius=radius, gap=1e-3, backend="cpu")
+    second = made.details["second"]
+    assert len(second["proof"].terms.places) > 0
+    again = pm.load(made.save(tmp_path / "t.pmdp")).details["second"]
+    assert again["bound"] == second["bound"]
+    assert abs(second["value"] / second["bound"] - 1) < 0.01
+
+
+def test_what_a_file_says_beside_a_proof_is_not_believed(tmp_path):
+    """The bound of the notes is replaced by what is derived; without a proof it is a note."""
+    problem = problem_of(5, 12, 6)
+    made = pm.second_objective(problem, "vulnerability", 0.05, gap=1e-3)
+    file = File.of(made.save(tmp_path / "t.pmdp").read_bytes())
+    file.header["notes"]["details"]["second"]["bound"] = 0.9
+    (tmp_path / "u.pmdp").write_bytes(file.bytes())
+    second = pm.load(tmp_path / "u.pmdp").details["second"]
+    assert second["bound"] == second["proof"].value == made.details["second"]["bound"]
+    # A limit that is another proves less or more of another thing, and never what is untrue.
+    file.arrays["term_numbers"][file.arrays["term_kinds"][:, 0] == 0, 1] *= 2
+    (tmp_path / "u.pmdp").write_bytes(file.bytes())
+    assert pm.load(tmp_path / "u.pmdp").details["second"]["bound"] < second["bound"]
+    for name in [name for name in file.arrays if name.startswith("term_")]:
+        del file.arrays[name]
+    (tmp_path / "u.pmdp").write_bytes(file.bytes())
+    assert "proof" not in pm.load(tmp_path / "u.pmdp").details["second"]
 
 
 @pytest.mark.parametrize("name", NAMES)
