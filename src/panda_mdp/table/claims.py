@@ -300,6 +300,8 @@ class Averaged(Proved):
     """A lower bound of every point with its proof: multipliers of the averages' problem, which
     follows from `problem`, the one that was given (methods/everywhere.py)."""
 
+    multipliers: Multipliers
+
     def __post_init__(self) -> None:
         super().__post_init__()
         people = np.count_nonzero(self.problem.prior)
