@@ -33,7 +33,7 @@ from panda_mdp.methods.optimal.optimal import CpuEngine
 from panda_mdp.methods.optimal.program import TilingTuning, constraint_graph
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.space.paths import PathMetric
+from panda_mdp.space.paths import LONGEST, PathMetric
 
 CHECKER = Path(__file__).parents[2] / "verify" / "panda_verify.py"
 
@@ -318,6 +318,19 @@ def test_balls_of_one_nat_hold_enough_people(city: City) -> None:
             streets.by_density(given, people)
     with pytest.raises(DomainError, match="use triangulated"):
         city.domain(50).by_density(np.ones(50), 5)
+
+
+def test_places_that_hold_enough_people_by_themselves_lie_no_farther_than_can_be_told(
+    city: City,
+) -> None:
+    """Their balls have no radius; lengths over next to nothing were no whole numbers."""
+    weights = np.ones(city.nodes)
+    weights[::3] = 1e3
+    for given in (weights, np.full(city.nodes, 1e3)):
+        domain = city.density_domain(300, given)
+        lengths = domain.metric.steps * 2.0**-30
+        assert lengths.min() > 0 and 1 < lengths.max() <= LONGEST
+        assert held_within_a_nat(domain, given[domain.nodes]).min() >= 300
 
 
 def test_triangles_stay_within_twice_the_straight_line(city: City) -> None:

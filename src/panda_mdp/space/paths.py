@@ -63,6 +63,8 @@ SLOWNESS = 0.5
 """By which radii of density may change along a unit of length."""
 ROUNDS = 2
 """How often radii are corrected, place by place, by what balls still need."""
+LONGEST = 16.0
+"""Nats of an edge between places that hold enough people by themselves."""
 ROUNDING = 1e-6
 """By which lengths are shortened for what rounding does to them."""
 
@@ -335,8 +337,9 @@ def by_density(metric: PathMetric, weights: FloatArray, people: float) -> PathMe
 
 def measured_by(metric: PathMetric, radius: FloatArray) -> PathMetric:
     """The metric whose edges are as long as before over the larger radius of their ends, rounded
-    down: balls hold no less."""
-    steps = np.floor(metric.steps / radius[metric.edges].max(axis=1)).astype(np.int64)
+    down, or `LONGEST`: balls hold no less."""
+    steps = np.minimum(metric.steps / radius[metric.edges].max(axis=1), LONGEST / STEP)
+    steps = np.floor(steps).astype(np.int64)
     within = contracted(metric.edges, np.maximum(steps, 1), np.arange(metric.size))
     return PathMetric(*within, "nat", metric.lat, metric.lon)
 

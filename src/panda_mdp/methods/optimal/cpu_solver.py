@@ -17,7 +17,15 @@ import numpy as np
 from panda_mdp.base.arrays import AnyArray, BoolArray, Float32Array, FloatArray, IntArray, incidence
 from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.closure import closure_of
-from panda_mdp.compute.numba.pdhg import Edges, Nodes, Point, least_reduced_costs, run
+from panda_mdp.compute.numba.pdhg import (
+    Edges,
+    Nodes,
+    Point,
+    least_reduced_costs,
+    lend,
+    reduced_costs,
+    run,
+)
 from panda_mdp.methods.optimal.finish import Candidate, HostFinish
 from panda_mdp.methods.optimal.halpern import (
     ROW_PULL,
@@ -215,6 +223,19 @@ class CpuSolver(GraphSolver, Float32Halpern):
             here = program.tile == tile
             z[here, tiling.fold[tile, k]] += z[here, k]
         return tiling.sees[:, self.problem.domain.tiles.order], z, loss
+
+    def _lend(self) -> None:
+        program = self.program
+        reduced, least = np.empty_like(self._x), np.empty(program.count, np.float32)
+        scales = (self._scale, self._inverse, self._edges.growth)
+        for _ in range(self.pace.lending):
+            given = (self._cost, self._u, self.ends, *self.incident, *scales[1:])
+            in_parts(reduced_costs, program.count, *given, reduced, least)
+            price = np.full(self.problem.size, np.inf, np.float32)
+            np.minimum.at(price, program.row, least)
+            nodes = (reduced, price[program.row], self.degree.astype(np.float32))
+            in_parts(lend, len(self.ends), self._u, self.ends, *scales, *nodes)
+        self._heard = False
 
     def least(self) -> FloatArray:
         least, tables = np.empty(self.program.count), (self._cost64, self._u, self._inverse)
