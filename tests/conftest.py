@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Workers share the cores already: threads of their own would only wait for each other. numba reads
-# this once, when it is first imported.
+# Workers share the cores already: threads of their own, and of what they start, would only wait for
+# each other. Both read this once, when numba and NumPy are first imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The same devices everywhere; JAX_PLATFORMS=cuda runs the JAX tests on an accelerator instead.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
