@@ -176,7 +176,7 @@ def ball(draw: Draw) -> Outcome:
         "holds": bool(audited <= problem.epsilon and violation == 0),
         "anchors": len(result.anchors),
         "variables": problem.size * problem.outputs_count,
-        "download": result.scheme.expected_anchors / problem.size,
+        "ball_share": result.scheme.expected_anchors / problem.size,
     }
     return Outcome(values, result.stages)
 

@@ -90,7 +90,7 @@ def test_likely_surrogates_have_all_the_mass(chance, listed) -> None:
     candidates = np.delete(np.arange(81), 40)
     law = AnchorLaw(domain, 1.5, lambda apart: np.full(len(apart), chance), chance, candidates)
     for x in (0, 40, 77):
-        anchors, v = law.surrogate_law(x)
+        (anchors,), (v,) = law.surrogate_law(np.array([x]))
         whole = law.ranked(80, np.array([x]))[0]
         assert len(anchors) == listed
         assert np.array_equal(anchors, whole[:listed])

@@ -234,7 +234,7 @@ def test_the_papers_margin_does_not_imply_the_standard_definition() -> None:
     one_user = violation(run, 1, 3)
     # Proposition 4: surrogates of independent sets, the leakage at its supremum.
     limit = 10.0 * domain.distance(1, 3) - leakage(run.scheme.law, 1, 3)
-    (first, v), (second, v2) = (run.scheme.law.surrogate_law(x) for x in (1, 3))
+    (first, second), (v, v2) = run.scheme.law.surrogate_law(np.array([1, 3]))
     logs = np.log(run.table.matrix)
     spread = np.abs(logs[first][:, None] - logs[second]).max(axis=2)
     two_users = 1 - v.sum() * v2.sum() + (np.outer(v, v2) * (spread > limit)).sum()

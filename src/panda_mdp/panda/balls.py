@@ -229,15 +229,33 @@ class BallScheme(Scheme):
     def _sums(self) -> tuple[FloatArray, FloatArray]:
         """Over all centres: Pr[report | record], (K, m), and the size of a record's ball, (K,)."""
         size, outputs = self.problem.loss.shape
+        weights = np.asarray(self.mechanism.weights)
+        order, starts = self.law.tiles
+        peaks = np.maximum.reduceat(weights[order], starts[:-1], axis=0)
         common = np.zeros((size, outputs))
         own = np.zeros(size)
+        rest = np.ones(size)
         records = np.zeros(size)
-        for centre, chances in self.law.releases():
-            share, row = self.fading(centre)
-            part = chances * (share / float(TOTAL))
-            common += part[:, None] * (row / float(TOTAL))
-            own += chances - part
-            records += chances * len(self.law.ball(centre))
+        for tiles, some, chances, depths in self.law.balls():
+            sizes = np.diff(starts)[tiles]
+            firsts = np.cumsum(sizes) - sizes
+            inside = depths > 0
+            whole = np.logical_and.reduceat(inside, firsts, axis=0)
+            cut = inside & ~np.repeat(whole, sizes, axis=0)
+            share = np.empty_like(chances)
+            rows = np.empty((chances.shape[1], outputs))
+            for k, (depth, full, part) in enumerate(zip(depths.T, whole.T, cut.T, strict=True)):
+                # Only the largest entries of columns count, and those of whole tiles are known.
+                ball = np.concatenate([peaks[tiles[full]], weights[some[part]]])
+                share[:, k], rows[k] = self.law.fade(depth, ball)
+            faded = chances * (share / float(TOTAL))
+            common[some] += faded @ (rows / float(TOTAL))
+            own[some] += (chances - faded).sum(axis=1)
+            rest[some] -= chances.sum(axis=1)
+            records[some] += chances @ inside.sum(axis=0)
+        # Where nobody lies in a ball all outputs are as likely.
+        empty = self.law.fade(np.zeros(1), weights[:0])[1] / float(TOTAL)
+        common += np.maximum(rest, 0.0)[:, None] * empty
         return frozen(common + own[:, None] * self.mechanism.matrix), records
 
     @property

@@ -189,9 +189,7 @@ def calibrate(
             selection = BernoulliAnchors.alike(problem.domain, count, rungs[0], problem)
             tried.append(_weigh(selection.scheme(problem, rungs[0], options), 0.0, search))
     if "coins" in search.families:
-        for rung in rungs:
-            for selection in _decaying(problem, rung, search):
-                tried.append(_toss(selection.scheme(problem, rung, options), search))
+        tried += _coins(problem, rungs, search, options)
     frontier = _frontier([trial for trial in tried if trial.fits])
     useful = frontier and frontier[0].selection is not None
     binding = "" if useful else _binding(problem, delta, tried)
@@ -225,20 +223,34 @@ def _balls(problem: Problem, search: SearchSpace, options: PandaOptions) -> Iter
             yield _weigh(scheme, spent, search)
 
 
-def _decaying(problem: Problem, delta: float, search: SearchSpace) -> Iterator[BernoulliAnchors]:
+def _coins(
+    problem: Problem, rungs: Sequence[float], search: SearchSpace, options: PandaOptions
+) -> Iterator[Trial]:
+    """Selections with a decay, for every delta; what costs too much does so at any."""
     domain = problem.domain
     size = problem.size
     few = size <= FEW
     counts = search.counts(size)
     rates = search.rates or ((0.5, 0.1, 0.01) if few else (0.1,))
     radii = [domain.diameter / part for part in ((50, 10, 1) if few else (50,))]
-    alphas = (0.95, 1 - delta / 4)
-    for count in counts if few else counts[-1:]:
-        candidates = spread_out(domain, count) if count < size else None
-        for decay, alpha, rate, radius in product(search.decays, alphas, rates, radii):
-            yield BernoulliAnchors(
-                decay, alpha, rate, radius, candidates=candidates, neighbours=size
-            )
+    some = counts if few else counts[-1:]
+    sets = [spread_out(domain, count) if count < size else None for count in some]
+
+    def decaying(alpha: float) -> list[BernoulliAnchors]:
+        every = product(search.decays, rates, radii, sets)
+        return [
+            BernoulliAnchors(decay, alpha, rate, radius, candidates=some, neighbours=size)
+            for decay, rate, radius, some in every
+        ]
+
+    usual = decaying(0.95)
+    for rung in rungs:
+        dear = []
+        for selection in usual + decaying(1 - rung / 4):
+            trial = _toss(selection.scheme(problem, rung, options), search)
+            dear += [selection] if trial.failure == "cost" else []
+            yield trial
+        usual = [selection for selection in usual if selection not in dear]
 
 
 def _toss(scheme: CoinScheme, search: SearchSpace) -> Trial:

@@ -48,6 +48,8 @@ from panda_mdp.space.domain import Domain, check_indices, check_record
 Decay = Literal["power", "exponential", "logistic"]
 RADIUS_SHARE = 50
 """The paper's radius is the domain's diameter over this."""
+AT_ONCE = 256
+"""Records whose surrogates are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,13 +405,18 @@ class CoinScheme(Scheme):
     @cached_property
     def marginal(self) -> FloatArray:
         """sum_a v(x, a) z_a, and what an empty set reports."""
-        table = self.whole_table
+        law = self.law
+        rows = self.whole_table.rows(law.candidates)
         blind = self._blind[0] / float(TOTAL)
-        out = np.empty((self.problem.size, len(blind)))
-        for x in range(self.problem.size):
-            anchors, v = self.law.surrogate_law(x)
-            out[x] = v @ table.rows(anchors) + max(0.0, 1.0 - float(v.sum())) * blind
-        return frozen(out)
+        parts = []
+        for begin in range(0, self.problem.size, AT_ONCE):
+            some = np.arange(begin, min(begin + AT_ONCE, self.problem.size))
+            anchors, v = law.surrogate_law(some)
+            shares = np.zeros((len(some), len(rows)))
+            np.put_along_axis(shares, law.place[anchors], v, axis=1)
+            rest = np.maximum(0.0, 1.0 - v.sum(axis=1, keepdims=True))
+            parts.append(shares @ rows + rest * blind)
+        return frozen(np.concatenate(parts))
 
     def shares(self, anchors: IntArray) -> BudgetShares:
         distance = self.problem.domain.distances(anchors, anchors)

@@ -32,6 +32,7 @@ from panda_mdp.privacy.quantise import BITS, TOTAL, BitSource
 from panda_mdp.problem import check_number
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine, sphere_points
+from panda_mdp.space.tiles import order_in_space
 
 ROUNDING = 1.25
 """h, in units of 1 / a, as everything about the lattice is."""
@@ -53,16 +54,27 @@ FADED_OUT = 1e-9
 """The share of the common row never falls below this."""
 UNLIKELY = 1e-15
 """Centres that no record draws more often are left out of sums over all centres."""
+SQUARE = 16
+"""Sums over all centres take so many by so many at once,"""
+LEAF = 16
+"""and records in parts of at most so many."""
+
+
+def _frequencies() -> tuple[FloatArray, FloatArray]:
+    """By Poisson's formula N, over all of the lattice, is the sum over pairs n of whole numbers of
+    2 pi (1 + h k) exp(-h k) / k^3 cos(2 pi n p(x)), k = sqrt(1 + |2 pi n|^2): n (2, 289), and what
+    stands before the cosine. Frequencies that are left out are below 1e-12 together."""
+    n = np.mgrid[-8:9, -8:9].reshape(2, -1)
+    k = np.hypot(1, 2 * np.pi * np.hypot(*n))
+    return n, 2 * np.pi * (1 + ROUNDING * k) * np.exp(-ROUNDING * k) / k**3
 
 
 def unevenness() -> float:
-    """LEVEL: bounds |grad log N| / a. By Poisson's formula the frequency 2 pi n, n a pair of whole
-    numbers, is in N with (1 + h k) exp(-h k) / k^3, k = sqrt(1 + |2 pi n|^2)."""
-    n = np.hypot(*np.mgrid[-8:9, -8:9]).ravel()
-    k = np.sqrt(1 + (2 * np.pi * n) ** 2)
-    part = (1 + ROUNDING * k) * np.exp(-ROUNDING * k) / k**3
-    others = n > 0
-    slope = (2 * np.pi * n * part)[others].sum()
+    """LEVEL: bounds |grad log N| / a."""
+    n, part = _frequencies()
+    away = np.hypot(*n)
+    others = away > 0
+    slope = 2 * np.pi * (away * part)[others].sum()
     # Frequencies left out, and points beyond REACH, are below 1e-12 together.
     return float(slope / (part[~others].sum() - part[others].sum())) + 1e-12
 
@@ -125,6 +137,11 @@ class BallLaw:
         return np.asarray(points @ _tangent(domain.lat, domain.lon))
 
     @cached_property
+    def tiles(self) -> tuple[IntArray, IntArray]:
+        """Records in an order in which near ones are near, and where its parts of a few begin."""
+        return order_in_space(self.places, LEAF)
+
+    @cached_property
     def box(self) -> tuple[IntArray, IntArray]:
         """The least and largest centre, each (2,): all that any record draws lie between."""
         at = self.places * self.exponent
@@ -185,17 +202,26 @@ class BallLaw:
         gaps = self.places[:, None] * self.exponent - centres
         return -np.minimum(np.hypot(np.hypot(gaps[..., 0], gaps[..., 1]), ROUNDING), REACH)
 
-    def _columns(self) -> Iterator[IntArray]:
-        """All centres of the box, some at a time."""
-        (left, low), (right, high) = self.box
-        for i in range(int(left), int(right) + 1):
-            rows = np.arange(low, high + 1)
-            yield np.stack([np.full(len(rows), i), rows], axis=1)
+    def _blocks(self) -> Iterator[IntArray]:
+        """All centres of the box, (n, 2), square by square."""
+        low, high = self.box
+        side = np.arange(SQUARE)
+        square = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
+        for i in range(int(low[0]), int(high[0]) + 1, SQUARE):
+            for j in range(int(low[1]), int(high[1]) + 1, SQUARE):
+                some = square + np.array([i, j])
+                yield some[(some <= high).all(axis=1)]
 
     @cached_property
     def _log_sums(self) -> FloatArray:
-        """log N(x), (K,)."""
-        return np.log(sum(np.exp(self._scores(some)).sum(axis=1) for some in self._columns()))
+        """log N(x), (K,): the sum over the whole lattice, and what points beyond REACH have more
+        in the box, and less outside."""
+        n, part = _frequencies()
+        low, high = self.box
+        beyond = np.prod((high - low + 1).astype(float)) - np.pi * REACH * (REACH + 2) - 2 * np.pi
+        turns = 2 * np.pi * self.places * self.exponent
+        waves = sum(size * np.cos(turns @ wave) for wave, size in zip(n.T, part, strict=True))
+        return np.asarray(np.log(waves + beyond * np.exp(-REACH)))
 
     def log_chances(self, centres: IntArray) -> FloatArray:
         """log P(c|x) of every record for some centres (n, 2), (K, n)."""
@@ -204,10 +230,38 @@ class BallLaw:
     def releases(self, unlikely: float = UNLIKELY) -> Iterator[tuple[Centre, FloatArray]]:
         """Every centre that some record draws more often than that, and how likely each record
         does, (K,)."""
-        for some in self._columns():
+        for some in self._blocks():
             chances = np.exp(self.log_chances(some))
             for k in np.flatnonzero(chances.max(axis=0) > unlikely).tolist():
                 yield (int(some[k, 0]), int(some[k, 1])), chances[:, k]
+
+    def balls(self) -> Iterator[tuple[IntArray, IntArray, FloatArray, FloatArray]]:
+        """All n centres in whose balls records lie, some at a time: parts of `tiles`, their k
+        records, how likely each draws these centres and how deep it lies in their balls, (k, n).
+        No other record lies in them or draws one more often than 1e-15."""
+        order, starts = self.tiles
+        at = self.places[order]
+        low, high = (f.reduceat(at, starts[:-1], axis=0) for f in (np.minimum, np.maximum))
+        far = max(-float(np.log(UNLIKELY)) / self.exponent, self.radius)
+        for some in self._blocks():
+            corner, last = some[0] / self.exponent, some[-1] / self.exponent
+            gap = np.hypot(*np.maximum(0, np.maximum(low - last, corner - high)).T)
+            if not gap.min() < self.radius:
+                continue
+            near = gap < far
+            mine = order[np.repeat(near, np.diff(starts))]
+            east, north = (
+                axis[:, None] - line
+                for axis, line in zip(self.places[mine].T, some.T / self.exponent, strict=True)
+            )
+            squared = east * east
+            squared += north * north
+            held = (squared < self.radius**2).any(axis=0)
+            squared = squared[:, held]
+            scores = np.sqrt(squared * self.exponent**2 + ROUNDING**2)
+            np.minimum(scores, REACH, out=scores)
+            chances = np.exp(-scores - self._log_sums[mine, None])
+            yield np.flatnonzero(near), mine, chances, self.radius - np.sqrt(squared)
 
     def depths(self, centre: Centre) -> FloatArray:
         """How deep every record lies in a ball, in units of distance; negative outside."""

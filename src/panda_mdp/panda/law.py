@@ -232,21 +232,24 @@ class AnchorLaw:
         ]
         return np.asarray(self.candidates[np.concatenate(parts)])
 
-    def surrogate_law(self, x: int) -> tuple[IntArray, FloatArray]:
-        """Candidates from the nearest of x on and v(x, .) of each; all of them, save a rest that
-        is together rarer than `RARE`. Sums to 1 less the probability of an empty set."""
-        record = np.array([x])
-        w = self.dense(record)[0]
-        anchors = self.ranked(LIKELY, record)[0]
-        if np.prod(1.0 - w[anchors]) > RARE:
-            anchors = self.ranked(len(self.candidates), record)[0]
-        return anchors, nearest_law(w[anchors])
+    def surrogate_law(self, records: IntArray) -> tuple[IntArray, FloatArray]:
+        """For each of some records candidates from the nearest on and v(x, .) of each; all of them,
+        save a rest that is together rarer than `RARE`. Sums to 1 less the probability of an empty
+        set."""
+        table = self.dense(records)
+        for count in (LIKELY, len(self.candidates)):
+            anchors = self.ranked(count, records)
+            chances = np.take_along_axis(table, anchors, axis=1)
+            if np.prod(1.0 - chances, axis=1).max() <= RARE:
+                break
+        return anchors, nearest_law(chances)
 
 
 def nearest_law(probabilities: FloatArray) -> FloatArray:
-    """v for candidates in the order of surrogates: w_k prod_{i < k} (1 - w_i)."""
-    none_before = np.concatenate([[1.0], np.cumprod(1.0 - probabilities)[:-1]])
-    return np.asarray(probabilities * none_before)
+    """v for candidates in the order of surrogates, by rows: w_k prod_{i < k} (1 - w_i)."""
+    v = probabilities.copy()
+    v[..., 1:] *= np.cumprod(1.0 - probabilities, axis=-1)[..., :-1]
+    return v
 
 
 def surrogates(domain: Domain, anchors: IntArray, records: IntArray | None = None) -> IntArray:

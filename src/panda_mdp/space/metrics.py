@@ -178,16 +178,23 @@ def longitude_gap(lon: FloatArray | float, lon2: FloatArray | float) -> FloatArr
 
 
 def haversine_km(
-    lat: FloatArray | float, lon: FloatArray | float, lat2: FloatArray, lon2: FloatArray
+    lat: FloatArray | float,
+    lon: FloatArray | float,
+    lat2: FloatArray,
+    lon2: FloatArray,
+    cosines: FloatArray | None = None,
 ) -> FloatArray:
     """Great-circle distance in km between places given in degrees (broadcasting).
+
+    `cosines` are the products of those of both latitudes, where they are known.
 
     >>> float(haversine_km(0.0, 179.5, np.array([0.0]), np.array([-179.5]))[0].round(3))
     111.195
     """
     half_lat = np.deg2rad(np.subtract(lat, lat2)) / 2
     half_lon = np.deg2rad(longitude_gap(lon, lon2)) / 2
-    cosines = latitude_cosine(lat) * latitude_cosine(lat2)
+    if cosines is None:
+        cosines = latitude_cosine(lat) * latitude_cosine(lat2)
     a = np.sin(half_lat) ** 2 + cosines * np.sin(half_lon) ** 2
     far = a > 0.5
     if not np.any(far):
@@ -239,7 +246,12 @@ class Haversine(Metric):
         return np.concatenate([self.pairs(part, cols) for part in parts])
 
     def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
-        return haversine_km(self.lat[first], self.lon[first], self.lat[second], self.lon[second])
+        (lat, lon, cosine), (lat2, lon2, cosine2) = self._lines[:, first], self._lines[:, second]
+        return haversine_km(lat, lon, lat2, lon2, cosine * cosine2)
+
+    @cached_property
+    def _lines(self) -> FloatArray:
+        return np.stack([self.lat, self.lon, latitude_cosine(self.lat)])
 
     @cached_property
     def embedding(self) -> FloatArray:
