@@ -15,7 +15,7 @@ from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, Reb
 from panda_mdp.base.factored import ROW_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.threads import in_parts
-from panda_mdp.compute.pairs import accelerator
+from panda_mdp.compute.pairs import accelerator, has_numba
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import PRODUCT_DIMENSIONS
@@ -135,7 +135,7 @@ class DistanceLoss(RebuiltOnCopy):
 
     def _pairs(self, first: IntArray, second: IntArray) -> FloatArray:
         records, columns = np.broadcast_arrays(first, second)
-        if records.size < FEW_PAIRS:
+        if records.size < FEW_PAIRS or not has_numba():
             distance = self.domain.metric.pairs(records.ravel(), self.outputs[columns.ravel()])
             return self._powers(distance).reshape(records.shape)
         from panda_mdp.compute.numba.distance import loss_pairs
@@ -195,7 +195,7 @@ class DistanceLoss(RebuiltOnCopy):
         """All losses, some records at a time."""
         # Of many dimensions blocks of distances are matrix products.
         many = self.domain.metric.embedding.shape[1] >= PRODUCT_DIMENSIONS
-        if many:
+        if many or not has_numba():
             for rows, block in self.domain.blocks(self.outputs):
                 yield rows, self._powers(block)
             return
@@ -207,6 +207,13 @@ class DistanceLoss(RebuiltOnCopy):
             out = np.empty((min(step, size - begin), outputs))
             in_parts(loss_rows, len(out), self._places, begin, size, self.power, out)
             yield slice(begin, begin + len(out)), out
+
+    def stored(self) -> FloatArray:
+        """All losses as one array, however many: where a table of their shape is made anyway."""
+        out = np.empty(self.shape)
+        for rows, block in self.blocks():
+            out[rows] = block
+        return out
 
     @cached_property
     def _places(self) -> Coordinates:

@@ -45,7 +45,8 @@ from panda_mdp.methods.optimal.program import (
     tiling_for,
     warm_start,
 )
-from panda_mdp.privacy.audit import audit, audit_weights
+from panda_mdp.privacy.audit import audit
+from panda_mdp.table.bound import Proved
 
 MACHINES = ["cpu", "jax"]
 TILES = TilingTuning(least_outputs=32, host_outputs=32, worthwhile=1.0)
@@ -546,6 +547,18 @@ def test_a_whole_solve_on_tiles_agrees_with_the_dense_one(machine, town, dense, 
     assert mechanism.audit.holds
     assert mechanism.lower_bound <= dense.loss
     assert dense.lower_bound <= mechanism.loss <= 1.03 * dense.loss
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_computed_losses_of_a_single_tile_are_solved_as_stored_ones(machine, town):
+    """A million records with a hundred outputs: more losses than are stored, and a dense table."""
+    few = np.arange(0, town.size, 15)
+    stored = Problem(town.domain, few, town.domain.distances(None, few), town.epsilon)
+    computed = replace(stored, loss=DistanceLoss(town.domain, few))
+    tables = [optimal(problem, 0.03, backend=machine) for problem in (stored, computed)]
+    assert tables[1].loss == pytest.approx(tables[0].loss, rel=1e-9)
+    assert isinstance(tables[1].bound, Proved) and tables[1].bound.problem is computed
+    assert tables[1].lower_bound == pytest.approx(tables[0].lower_bound, rel=1e-9)
 
 
 @pytest.mark.parametrize("loss", ["distance", "squares", "shuffled"])

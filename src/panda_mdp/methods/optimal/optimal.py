@@ -23,7 +23,7 @@ from panda_mdp.base.threads import threads_lost
 from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.compute.pairs import MEMORY_FULL, Backend, accelerator, has_numba
 from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError, Stopped
-from panda_mdp.loss import MOST_STORED, blocks
+from panda_mdp.loss import MOST_STORED, DistanceLoss, blocks
 from panda_mdp.methods.adjust import remap, rows_of
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
 from panda_mdp.methods.optimal.halpern import GraphSolver
@@ -95,6 +95,8 @@ class Engine(ABC):
         else:
             # Tables under path metrics are closed on the host, as a whole.
             tiling = Tiling.whole(problem)
+        if tiling.one and isinstance(problem.loss, DistanceLoss):
+            problem = replace(problem, loss=problem.loss.stored())
         if start is None and tiling.one:
             start = warm_start(problem, graph)
         return self._iterates(problem, graph, start, tiling=tiling, tuning=self.tiling)
@@ -299,7 +301,8 @@ class FirstOrder(TableSolver):
         if problem.loss.size > MOST_STORED:
             return None
         if self._risen:
-            return self.iterates.proof()
+            # Of what was asked for: losses of a single tile are stored for the iterations.
+            return Proved(problem, self.iterates.proof().multipliers)
         opening = free_proof(problem), centre_proof(problem, middle(problem))
         return max(opening, key=lambda proof: proof.value)
 
