@@ -45,7 +45,7 @@ from panda_mdp.methods.optimal.program import (
     tiling_for,
     warm_start,
 )
-from panda_mdp.privacy.audit import audit
+from panda_mdp.privacy.audit import audit, audit_weights
 from panda_mdp.table.bound import Proved
 
 MACHINES = ["cpu", "jax"]
