@@ -19,8 +19,7 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, incidence
 from panda_mdp.base.threads import check_time
 from panda_mdp.compute.numba.mesh import cone, raise_pairs, run
 from panda_mdp.compute.numba.pdhg import Edges, Point
-from panda_mdp.methods.optimal.cpu_solver import Float32Halpern
-from panda_mdp.methods.optimal.halpern import ROW_PULL, root_scale
+from panda_mdp.methods.optimal.halpern import ROW_PULL, Float32Halpern, root_scale
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.continuous import triangle_rates
 from panda_mdp.privacy.quantise import quantise

@@ -21,15 +21,15 @@ from panda_mdp.compute.jax import pdhg, triton
 from panda_mdp.compute.jax.device import make_mesh, precise, require_memory
 from panda_mdp.errors import MethodError, Stopped
 from panda_mdp.loss import DistanceLoss
-from panda_mdp.methods.optimal.cpu_solver import (
+from panda_mdp.methods.optimal.halpern import (
     BLOCK_ENTRIES,
+    CHECK,
     LEAST_BLOCK,
     LEAST_BLOCKS,
     CpuSolver,
     block_size,
     squared_distance,
 )
-from panda_mdp.methods.optimal.halpern import CHECK
 from panda_mdp.methods.optimal.jax_solver import JaxSolver, bytes_needed
 from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.program import (

@@ -33,17 +33,17 @@ from panda_mdp.methods.optimal.halpern import (
     SCALE_ANEW,
     SMALLEST,
     GraphSolver,
-    Lent,
-    growths,
 )
 from panda_mdp.methods.optimal.program import (
     TILING,
     WIDER,
     WIDTH,
     Graph,
+    Lent,
     Program,
     Tiling,
     TilingTuning,
+    growths,
 )
 from panda_mdp.privacy.quantise import SLACK, TOTAL
 from panda_mdp.problem import Problem

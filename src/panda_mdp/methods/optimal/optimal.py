@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +25,7 @@ from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError, St
 from panda_mdp.loss import MOST_STORED, DistanceLoss, blocks
 from panda_mdp.methods.adjust import remap, rows_of
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
-from panda_mdp.methods.optimal.halpern import GraphSolver
+from panda_mdp.methods.optimal.halpern import CpuSolver, GraphSolver
 from panda_mdp.methods.optimal.lp import SmallLp
 from panda_mdp.methods.optimal.program import (
     TILING,
@@ -68,7 +67,7 @@ MOST_KNOWN = 3
 """Pairs of an earlier proof that the graph takes in, as multiples of its own."""
 
 
-class Engine(ABC):
+class Engine:
     """Makes the solver and the closure of one machine."""
 
     name: str
@@ -102,9 +101,9 @@ class Engine(ABC):
         return self._iterates(problem, graph, start, tiling=tiling, tuning=self.tiling)
 
     @property
-    @abstractmethod
     def _iterates(self) -> Callable[..., GraphSolver]:
         """What iterates on tiles of a problem on this machine."""
+        return CpuSolver
 
     @property
     def agree(self) -> Callable[[bool], bool] | None:
@@ -131,12 +130,6 @@ class CpuEngine(Engine):
                 "this process was forked from one whose compiled threads were running, and cannot "
                 "use them; start it with multiprocessing's 'spawn' or 'forkserver'"
             )
-
-    @property
-    def _iterates(self) -> Callable[..., GraphSolver]:
-        from panda_mdp.methods.optimal.cpu_solver import CpuSolver
-
-        return CpuSolver
 
 
 class JaxEngine(Engine):

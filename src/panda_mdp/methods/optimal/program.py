@@ -30,11 +30,12 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from panda_mdp.base.arrays import (
+    AnyArray,
     BoolArray,
     Float32Array,
     FloatArray,
@@ -413,6 +414,51 @@ def warm_start(problem: Problem, graph: Graph) -> FloatArray:
 def both_ways(ends: IntArray) -> IntArray:
     """Edges (E, 2) as pairs (i, j), then as (j, i), (2 E, 2)."""
     return np.concatenate([ends, ends[:, ::-1]])
+
+
+def growths(problem: Problem, length: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """exp(epsilon d) of edges, and upper bounds on it: a looser constraint keeps a lower bound
+    rigorous."""
+    above = growth(problem.epsilon, length, problem.domain.metric.relative_error)
+    return np.exp(problem.epsilon * length), above
+
+
+class Lent(NamedTuple):
+    """Multipliers of edges between nodes."""
+
+    program: Program
+    ends: IntArray
+    """(E, 2) nodes."""
+    above: FloatArray
+    """(E,) upper bounds on exp(epsilon d)."""
+    sides: tuple[AnyArray, AnyArray]
+    """(E, width) each: of z_i <= g z_j and of z_j <= g z_i, scaled as the table is."""
+    inverse: AnyArray
+    """(nodes, width): one over that scale."""
+    unit: float
+    """Of the costs that they are for."""
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """In the form that a file holds, read off as its kernel does where both sides have their
+        sign; of outputs that a tile has twice the first."""
+        program, ends, above, sides, inverse, unit = self
+        first = ~program.tiling.again[program.tile[ends[:, 0]]]
+        found = []
+        for side in range(2):
+            own = sides[side]
+            other = sides[1 - side]
+            edge, column = np.nonzero((own > 0) & (other < 0) & first)
+            near = ends[edge, side]
+            far = ends[edge, 1 - side]
+            up = own[edge, column].astype(float) * inverse[near, column]
+            down = other[edge, column].astype(float) * inverse[far, column]
+            value = unit * np.minimum(up, -down / above[edge])
+            output = program.tiling.tiles[program.tile[near], column]
+            sound = np.isfinite(value)
+            found.append((edge[sound] + side * len(ends), output[sound], value[sound]))
+        owner, outputs, values = map(np.concatenate, zip(*found, strict=True))
+        return Multipliers.listed(both_ways(program.record[ends]), owner, outputs, values)
 
 
 def edge_multipliers(graph: Graph, multipliers: FloatArray) -> Multipliers:

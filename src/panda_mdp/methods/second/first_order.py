@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.methods.optimal.cpu_solver import CpuSolver
+from panda_mdp.methods.optimal.halpern import CpuSolver
 from panda_mdp.methods.optimal.optimal import CpuEngine
 from panda_mdp.methods.optimal.program import Graph, warm_start
 from panda_mdp.methods.second.objectives import FAINTEST, Forms

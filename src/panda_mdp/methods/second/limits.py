@@ -61,7 +61,7 @@ from panda_mdp.table.claims import LOSS, Term, Terms, Traded
 from panda_mdp.table.mechanism import Mechanism, floor_row, normalise, release
 
 if TYPE_CHECKING:
-    from panda_mdp.methods.optimal.halpern import Lent
+    from panda_mdp.methods.optimal.program import Lent
     from panda_mdp.methods.second.first_order import TradeOff
 
 
