@@ -16,7 +16,9 @@ from panda_mdp import City, Domain, Problem, distance_loss, synthetic_city, trav
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.city.city import travel, travel_graph
 from panda_mdp.errors import CityError, ProblemError
-from panda_mdp.loss import DistanceLoss, losses_above, seen_by_groups
+from panda_mdp.loss import DistanceLoss
+from panda_mdp.methods.optimal.program import seen_by_groups
+from panda_mdp.problem import losses_above
 
 
 def floyd(city: City) -> np.ndarray:

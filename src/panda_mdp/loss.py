@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.base.factored import ROW_BITS, FactoredRows
-from panda_mdp.base.floored import FlooredRows, Weights
+from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, RebuiltOnCopy, frozen
 from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.pairs import accelerator, has_numba
 from panda_mdp.errors import ProblemError
@@ -186,10 +183,9 @@ class DistanceLoss(RebuiltOnCopy):
 
     def min(self, axis: Literal[1]) -> FloatArray:
         """The least loss of every record."""
-        every = np.arange(self.shape[axis])
         if len(np.unique(self.outputs)) == len(self):
             return np.zeros(len(self))
-        return seen_by_groups(self, every, np.array([0, len(every)]), -np.inf)[1]
+        return np.concatenate([block.min(axis=axis) for _, block in self.blocks()])
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """All losses, some records at a time."""
@@ -247,69 +243,3 @@ class UnknownLoss:
 
     def __getitem__(self, key: Any) -> FloatArray:
         return np.asarray(self)
-
-
-Losses: TypeAlias = Any
-"""What a problem has: an array, or what answers as one."""
-
-
-def seen_by_groups(
-    loss: Losses, order: IntArray, starts: IntArray, margin: float
-) -> tuple[BoolArray, FloatArray]:
-    """Whether some output order[starts[g]:starts[g + 1]] of a group costs a record at most `margin`
-    more than its cheapest one, (groups, K), and the least loss of every record over the groups
-    where none does."""
-    if getattr(loss, "on_device", False):
-        from panda_mdp.compute.jax import device
-
-        width = int(np.diff(starts).max())
-        tiles = [np.resize(order[a:b], width) for a, b in itertools.pairwise(starts)]
-        return device.seen_by_groups(loss.domain, loss.outputs[np.stack(tiles)], loss.power, margin)
-    sees = np.empty((len(starts) - 1, len(loss)), dtype=bool)
-    outside = np.empty(len(loss))
-    for rows, block in blocks(loss):
-        least_losses = np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
-        inside = least_losses <= least_losses.min(axis=1, keepdims=True) + margin
-        sees[:, rows] = inside.T
-        outside[rows] = np.where(inside, np.inf, least_losses).min(axis=1)
-    return sees, outside
-
-
-def blocks(loss: Losses) -> Iterator[tuple[slice, FloatArray]]:
-    """All losses, some records at a time."""
-    if isinstance(loss, DistanceLoss):
-        return loss.blocks()
-    step = max(1, BLOCK_ENTRIES // loss.shape[1])
-    parts = (slice(begin, begin + step) for begin in range(0, len(loss), step))
-    return ((rows, loss[rows]) for rows in parts)
-
-
-def losses_of(loss: Losses, rows: Weights) -> FloatArray:
-    """sum_y z_xy c_xy of every record, of integers without a floor."""
-    placed = getattr(loss, "placed", None)
-    if placed and isinstance(rows, FactoredRows):
-        from panda_mdp.compute.jax import peaks
-
-        places = np.ldexp(rows.points.astype(float), -rows.unit_bits)
-        if np.array_equal(places, loss.domain.metric.embedding):
-            return peaks.losses(rows, placed) / 2.0**ROW_BITS
-    shares = (
-        np.einsum("xy,xy->x", losses, rows[some] / 2.0**ROW_BITS) for some, losses in blocks(loss)
-    )
-    return np.concatenate(list(shares))
-
-
-def losses_above(loss: Losses, rows: FlooredRows) -> FloatArray:
-    """sum_y (w_xy - floor_y) c_xy of every record, some of what is stored at a time."""
-    if getattr(loss, "on_device", False):
-        from panda_mdp.compute.jax import device
-
-        return device.losses_above(loss.domain, loss.outputs, loss.power, rows)
-    sums = np.zeros(len(loss))
-    for begin in range(0, len(rows.columns), BLOCK_ENTRIES):
-        part = slice(begin, min(begin + BLOCK_ENTRIES, len(rows.columns)))
-        columns = rows.columns[part]
-        record = np.searchsorted(rows.starts, np.arange(part.start, part.stop), "right") - 1
-        lost = (rows.values[part] - rows.floor[columns]) * loss[record, columns]
-        sums += np.bincount(record, lost, len(loss))
-    return sums

@@ -29,7 +29,8 @@ from panda_mdp.base.arrays import (
     place_columns,
     real_numbers,
 )
-from panda_mdp.base.floored import BLOCK_ENTRIES
+from panda_mdp.base.factored import ROW_BITS, FactoredRows
+from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows, Weights
 from panda_mdp.base.text import CONTROLS, Facts, card, per
 from panda_mdp.errors import DomainError, MethodError, ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
@@ -325,6 +326,51 @@ class Problem(RebuiltOnCopy):
     def with_epsilon(self, epsilon: float) -> Problem:
         """The same problem at another epsilon."""
         return replace(self, epsilon=epsilon)
+
+
+Losses = Any
+"""What a problem has: an array, or what answers as one."""
+
+
+def loss_blocks(loss: Losses) -> Iterator[tuple[slice, FloatArray]]:
+    """All losses, some records at a time."""
+    if isinstance(loss, DistanceLoss):
+        return loss.blocks()
+    step = max(1, BLOCK_ENTRIES // loss.shape[1])
+    parts = (slice(begin, begin + step) for begin in range(0, len(loss), step))
+    return ((rows, loss[rows]) for rows in parts)
+
+
+def losses_of(loss: Losses, rows: Weights) -> FloatArray:
+    """sum_y z_xy c_xy of every record, of integers without a floor."""
+    placed = getattr(loss, "placed", None)
+    if placed and isinstance(rows, FactoredRows):
+        from panda_mdp.compute.jax import peaks
+
+        places = np.ldexp(rows.points.astype(float), -rows.unit_bits)
+        if np.array_equal(places, loss.domain.metric.embedding):
+            return peaks.losses(rows, placed) / 2.0**ROW_BITS
+    shares = (
+        np.einsum("xy,xy->x", losses, rows[some] / 2.0**ROW_BITS)
+        for some, losses in loss_blocks(loss)
+    )
+    return np.concatenate(list(shares))
+
+
+def losses_above(loss: Losses, rows: FlooredRows) -> FloatArray:
+    """sum_y (w_xy - floor_y) c_xy of every record, some of what is stored at a time."""
+    if getattr(loss, "on_device", False):
+        from panda_mdp.compute.jax import device
+
+        return device.losses_above(loss.domain, loss.outputs, loss.power, rows)
+    sums = np.zeros(len(loss))
+    for begin in range(0, len(rows.columns), BLOCK_ENTRIES):
+        part = slice(begin, min(begin + BLOCK_ENTRIES, len(rows.columns)))
+        columns = rows.columns[part]
+        record = np.searchsorted(rows.starts, np.arange(part.start, part.stop), "right") - 1
+        lost = (rows.values[part] - rows.floor[columns]) * loss[record, columns]
+        sums += np.bincount(record, lost, len(loss))
+    return sums
 
 
 def describe_problem(

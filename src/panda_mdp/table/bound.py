@@ -41,8 +41,7 @@ from panda_mdp.base.arrays import (
 from panda_mdp.base.factored import CACHED_ENTRIES
 from panda_mdp.base.floored import BLOCK_ENTRIES
 from panda_mdp.errors import PrivacyError, ProblemError
-from panda_mdp.loss import blocks as loss_blocks
-from panda_mdp.problem import Problem, distance_power
+from panda_mdp.problem import Problem, distance_power, loss_blocks
 
 UNIT_ROUNDOFF = 2.0**-53
 LIBRARY_ERROR = 1e-15

@@ -48,7 +48,7 @@ from panda_mdp.base.text import card, per
 from panda_mdp.base.threads import check_time
 from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, sealed
-from panda_mdp.loss import UnknownLoss, losses_above, losses_of
+from panda_mdp.loss import UnknownLoss
 from panda_mdp.privacy.audit import Audit, audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import (
@@ -60,7 +60,7 @@ from panda_mdp.privacy.quantise import (
     choose_rows,
     quantise,
 )
-from panda_mdp.problem import Problem, describe_mesh
+from panda_mdp.problem import Problem, describe_mesh, losses_above, losses_of
 from panda_mdp.space.domain import check_record, check_records
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.bound import Bound, Proved, Stated

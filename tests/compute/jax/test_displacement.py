@@ -8,7 +8,8 @@ from helpers import random_domain
 
 from panda_mdp.compute.jax import device
 from panda_mdp.compute.jax.device import precise
-from panda_mdp.loss import DistanceLoss, distance_loss, seen_by_groups
+from panda_mdp.loss import DistanceLoss, distance_loss
+from panda_mdp.methods.optimal.program import seen_by_groups
 
 SIZE = 100
 

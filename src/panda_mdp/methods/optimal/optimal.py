@@ -22,7 +22,7 @@ from panda_mdp.base.threads import threads_lost
 from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.compute.pairs import MEMORY_FULL, Backend, accelerator, has_numba
 from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError, Stopped
-from panda_mdp.loss import MOST_STORED, DistanceLoss, blocks
+from panda_mdp.loss import MOST_STORED, DistanceLoss
 from panda_mdp.methods.adjust import remap, rows_of
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
 from panda_mdp.methods.optimal.halpern import CpuSolver, GraphSolver
@@ -45,7 +45,7 @@ from panda_mdp.methods.optimal.program import (
 )
 from panda_mdp.methods.optimal.stars import MOST_DENSE, open_with_stars
 from panda_mdp.privacy.quantise import TOTAL, estimated_loss
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, loss_blocks
 from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.bound import Multipliers, Proved
 from panda_mdp.table.mechanism import FLOOR_SHARE, FLOOR_WORTH, Mechanism, floor_under
@@ -361,7 +361,7 @@ def cheapest_rows(problem: Problem) -> FlooredRows:
     """
     least = float(problem.domain.neighbours(1)[1].min()) * (1 - OPEN_MARGIN)
     unit = max(1, math.ceil(TOTAL * math.exp(-problem.epsilon * least)))
-    cheapest = [block.argmin(axis=1) for _, block in blocks(problem.loss)]
+    cheapest = [block.argmin(axis=1) for _, block in loss_blocks(problem.loss)]
     best = np.concatenate(cheapest).astype(np.int32)
     used = np.unique(best)
     floor = np.zeros(problem.outputs_count, np.int64)

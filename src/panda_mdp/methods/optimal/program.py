@@ -46,8 +46,7 @@ from panda_mdp.base.arrays import (
 )
 from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.closure import NEAR_NATS, Closure
-from panda_mdp.loss import seen_by_groups
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Losses, Problem, loss_blocks
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import order_in_space
 from panda_mdp.table.bound import (
@@ -274,6 +273,28 @@ def typical_slope(problem: Problem, graph: Graph) -> float:
     columns = np.arange(0, problem.outputs_count, max(1, problem.outputs_count // SLOPE_OUTPUTS))
     rise = problem.loss[ends[:, :1], columns] - problem.loss[ends[:, 1:], columns]
     return float(np.quantile(np.abs(rise) / length[:, None], 0.9))
+
+
+def seen_by_groups(
+    loss: Losses, order: IntArray, starts: IntArray, margin: float
+) -> tuple[BoolArray, FloatArray]:
+    """Whether some output order[starts[g]:starts[g + 1]] of a group costs a record at most `margin`
+    more than its cheapest one, (groups, K), and the least loss of every record over the groups
+    where none does."""
+    if getattr(loss, "on_device", False):
+        from panda_mdp.compute.jax import device
+
+        width = int(np.diff(starts).max())
+        tiles = [np.resize(order[a:b], width) for a, b in itertools.pairwise(starts)]
+        return device.seen_by_groups(loss.domain, loss.outputs[np.stack(tiles)], loss.power, margin)
+    sees = np.empty((len(starts) - 1, len(loss)), dtype=bool)
+    outside = np.empty(len(loss))
+    for rows, block in loss_blocks(loss):
+        least_losses = np.minimum.reduceat(block[:, order], starts[:-1], axis=1)
+        inside = least_losses <= least_losses.min(axis=1, keepdims=True) + margin
+        sees[:, rows] = inside.T
+        outside[rows] = np.where(inside, np.inf, least_losses).min(axis=1)
+    return sees, outside
 
 
 def least_outside(

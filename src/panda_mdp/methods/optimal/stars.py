@@ -33,13 +33,12 @@ from panda_mdp.base.threads import by_slices
 from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
-from panda_mdp.loss import blocks as loss_blocks
 from panda_mdp.methods.certify import Standing
 from panda_mdp.methods.closed_forms import exponential
 from panda_mdp.methods.optimal.columns import Columns
 from panda_mdp.privacy.audit import lattice_facts
 from panda_mdp.privacy.quantise import repair
-from panda_mdp.problem import Problem
+from panda_mdp.problem import Problem, loss_blocks
 from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.bound import Prices, Proved, star_prices
 from panda_mdp.table.mechanism import Mechanism, release
