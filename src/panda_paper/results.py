@@ -138,11 +138,6 @@ class Curves(list[Series]):
         return max(one.high for one in self)
 
     @property
-    def ends(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """The ends of the first."""
-        return self[0].ends
-
-    @property
     def share(self) -> float:
         """The mean of all, each as a share of its place."""
         return float(np.concatenate([one.mean / one.x for one in self]).mean())

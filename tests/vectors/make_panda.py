@@ -97,7 +97,8 @@ def described(name: str, table: PandaTable) -> dict[str, Any]:
         words = [int(word) for word in rng.integers(0, 2**64, 12, dtype=np.uint64)]
         bits = Words(words)
         mine = np.array([record])
-        column = int(table.draw_reports(mine, table.draw_selections(mine, bits), bits)[0])
+        selected = table.scheme.draw_selections(mine, bits)
+        column = int(table.scheme.draw_reports(mine, selected, bits)[0])
         draws.append(
             {
                 "record": record,

@@ -157,7 +157,8 @@ def test_files_of_panda_are_what_is_said_of_them(name):
     for case in said["draws"]:
         bits = Words([int(word) for word in case["words"]])
         mine = np.array([case["record"]])
-        column = int(table.draw_reports(mine, table.draw_selections(mine, bits), bits)[0])
+        selected = table.scheme.draw_selections(mine, bits)
+        column = int(table.scheme.draw_reports(mine, selected, bits)[0])
         assert (int(table.problem.outputs[column]), bits.used) == (
             case["output"],
             len(case["words"]),

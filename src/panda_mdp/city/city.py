@@ -185,13 +185,14 @@ class City(RebuiltOnCopy):
         parts = {name: column[rows[COLUMNS[name][0]]] for name, column in self._columns().items()}
         return replace(self, **parts | {"u": position[parts["u"]], "v": position[parts["v"]]})
 
-    def domain(self, records: int | None = 5000, seed: int = 0) -> Domain:
-        """A domain of `records` nodes drawn at random, or of all nodes where it is None.
+    def domain(self, records: int | ArrayLike | None = 5000, seed: int = 0) -> Domain:
+        """A domain of `records` nodes drawn at random, of all nodes where it is None, or of named
+        ones.
 
         Places are compared by great-circle distance in km. Of nodes at the very same place only
         the first can be a record. The domain remembers its nodes, so that losses can be travelled.
         """
-        nodes = self.sample_nodes(records, seed)
+        nodes = self._chosen(records, seed)
         return Domain.from_points(self.lat[nodes], self.lon[nodes]).with_nodes(nodes)
 
     def road_domain(
@@ -236,8 +237,7 @@ class City(RebuiltOnCopy):
         count = np.ones(self.nodes) if weights is None else np.asarray(weights, dtype=float)
         if count.shape != (self.nodes,):
             raise CityError(f"weights has shape {count.shape}; give one per node, ({self.nodes},)")
-        nodes = self._chosen(records, seed)
-        domain = Domain.from_points(self.lat[nodes], self.lon[nodes]).with_nodes(nodes)
+        domain = self.domain(records, seed)
         nearest = domain.snap(self.lat, self.lon, limit=np.inf).record
         held = np.bincount(nearest, count, minlength=domain.size)
         return domain.triangulated().by_density(held, people)

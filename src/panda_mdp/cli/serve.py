@@ -364,12 +364,13 @@ def invite(
     """
     need("fastapi", "a server", "server")
     from panda_mdp.protocol.server.auth import invite as make
-    from panda_mdp.protocol.server.auth import revoke_invitation
     from panda_mdp.protocol.server.store.database import Store
+    from panda_mdp.protocol.server.store.database import revoke as end
+    from panda_mdp.protocol.server.store.schema import InvitationRow
 
     with Store.open(database) as store, store.write() as session:
         if revoke:
-            if not revoke_invitation(session, revoke):
+            if not end(session, InvitationRow, InvitationRow.id == revoke):
                 raise InvalidInputError(
                     "there is no invitation of this id, or it is revoked already"
                 )

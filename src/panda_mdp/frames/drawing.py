@@ -109,7 +109,7 @@ class Sampler:
         if self.thresholds is None:
             drawn = records.copy()
             some = records[covered]
-            phases = cast("PandaTable", self.phases)
+            phases = cast("PandaTable", self.phases).scheme
             bits = SystemBits()
             led = phases.draw_selections(some, bits) if selected is None else selected[covered]
             source: BitSource = bits
@@ -135,7 +135,7 @@ class Sampler:
             np.stack([group[covered], records[covered]]), axis=1, return_inverse=True
         )
         drawn = [
-            self.phases.draw_selections(
+            self.phases.scheme.draw_selections(
                 np.array([x]), DerivedBits(seeds[g] + x.to_bytes(8, "little"))
             )
             for g, x in different.T.tolist()

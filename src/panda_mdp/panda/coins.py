@@ -352,7 +352,9 @@ class CoinScheme(Scheme):
 
     @property
     def expected_anchors(self) -> float:
-        return self.law.expected_size(self.problem.prior)
+        law = self.law
+        near = law.all_rows.sums(law.all_rows.probability - law.tail)
+        return float(self.problem.prior @ near) + law.tail * len(law.candidates)
 
     def _rows(
         self, anchors: IntArray, table: AnchorTable, records: IntArray | None = None

@@ -135,11 +135,6 @@ class AnchorLaw:
         self.place: IntArray = frozen(place)
         """The position of each record among the candidates; -1 for others."""
 
-    @property
-    def is_candidate(self) -> BoolArray:
-        """Which records may become anchors."""
-        return np.asarray(self.place >= 0)
-
     def rows(self, records: IntArray) -> Rows:
         """The rows of some records."""
         return self.all_rows.take(records)
@@ -155,7 +150,7 @@ class AnchorLaw:
         both = np.concatenate([pairs, pairs[::-1, size:]], axis=1)
         owner, anchor = both[:, np.lexsort(both[::-1])]
         distance = self.domain.metric.pairs(owner, anchor)
-        keep = self.is_candidate[anchor] & (distance < self.radius)
+        keep = (self.place[anchor] >= 0) & (distance < self.radius)
         start = np.searchsorted(owner[keep], np.arange(size + 1))
         values = quantise_probability(self._near(distance[keep]))
         return Rows(start, frozen(anchor[keep]), frozen(distance[keep]), frozen(values))
@@ -168,7 +163,7 @@ class AnchorLaw:
     def dense(self, records: IntArray) -> FloatArray:
         """w(x, a) for some records and all records a of the domain; 0 where a is no candidate."""
         rows = self.rows(records)
-        table = np.where(self.is_candidate, self.tail, 0.0)[None, :].repeat(len(records), axis=0)
+        table = np.where(self.place >= 0, self.tail, 0.0)[None, :].repeat(len(records), axis=0)
         table[rows.owner, rows.anchor] = rows.probability
         return table
 
@@ -217,11 +212,6 @@ class AnchorLaw:
         for mask in range(1 << count):
             chosen = (mask >> np.arange(count) & 1) > 0
             yield self.candidates[chosen], np.where(chosen, chances, 1.0 - chances).prod(axis=1)
-
-    def expected_size(self, prior: FloatArray) -> float:
-        """Anchors of a user, on average under a prior."""
-        near = self.all_rows.sums(self.all_rows.probability - self.tail)
-        return float(prior @ near) + self.tail * len(self.candidates)
 
     def ranked(self, count: int, records: IntArray | None = None) -> IntArray:
         """The `count` nearest candidates of records (all by default) in the order of surrogates."""

@@ -19,7 +19,7 @@ from panda_mdp.loss import UnknownLoss
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
-from panda_mdp.privacy.quantise import BitSource, SystemBits
+from panda_mdp.privacy.quantise import SystemBits
 from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
 from panda_mdp.table.container import pack
@@ -135,14 +135,6 @@ class PandaTable:
         """The file as clients need it."""
         return self.encode(losses=self.scheme.needs_losses)
 
-    def draw_selections(self, records: IntArray, bits: BitSource) -> IntArray:
-        """Phase I for each record: a number for what decides how it reports."""
-        return self.scheme.draw_selections(records, bits)
-
-    def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:
-        """Phase II for each record and its number: columns."""
-        return self.scheme.draw_reports(records, selected, bits)
-
     @property
     def matrix(self) -> FloatArray:
         """Pr[report | record] with Phase I summed out, K x m: what an analyst of reports needs."""
@@ -180,7 +172,8 @@ class PandaTable:
         """
         bits = SystemBits()
         chosen, single = requested_records(records, size, self.problem.size)
-        columns = self.draw_reports(chosen, self.draw_selections(chosen, bits), bits)
+        selected = self.scheme.draw_selections(chosen, bits)
+        columns = self.scheme.draw_reports(chosen, selected, bits)
         return self.problem.reports.report(columns, single=single)
 
     @sealed

@@ -315,7 +315,8 @@ def test_a_crash_between_charge_and_send_sends_the_same_later(server, clock, tmp
         [sys.executable, "-c", CRASH, str(tmp_path), str(tests), str(VECTORS)], check=False
     )
     assert done.returncode == 9
-    (entry,) = Ledger.open(tmp_path, clock=clock).pending()
+    with Ledger.open(tmp_path, clock=clock).books() as books:
+        (entry,) = books.pending()
     assert entry.content is not None
     # The stand-in of the dead process signed with a key of its own.
     (tmp_path / "trust.json").unlink()

@@ -315,7 +315,8 @@ def test_nothing_that_leaves_or_stays_holds_the_record(
                 plan.place(*wrong)
             except PandaError as error:
                 raised.append(collected(error))
-        print(user.ledger.balances(), user.ledger.pending())
+        with user.ledger.books() as books:
+            print(books.balances(), books.pending())
     assert len(raised) >= 5
     for sent in server.sent:
         assert not spellings.found_in(sent.url)

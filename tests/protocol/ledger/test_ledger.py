@@ -14,7 +14,15 @@ import pytest
 
 from panda_mdp.errors import BudgetError, InvalidInputError, LedgerError
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.ledger.books import Allowance, Charge, Drawn, Entry, account_of, new_id
+from panda_mdp.protocol.ledger.books import (
+    Allowance,
+    Charge,
+    Drawn,
+    Entry,
+    State,
+    account_of,
+    new_id,
+)
 from panda_mdp.protocol.ledger.ledger import (
     COUNT,
     KEY,
@@ -52,6 +60,16 @@ def clock() -> Clock:
 @pytest.fixture
 def ledger(tmp_path, clock) -> Ledger:
     return Ledger.open(tmp_path, allowance(), clock=clock)
+
+
+def settle(ledger: Ledger, entry: Entry, state: State) -> None:
+    with ledger.books() as books:
+        books.settle(entry, state)
+
+
+def pending(ledger: Ledger) -> list[Entry]:
+    with ledger.books() as books:
+        return books.pending()
 
 
 def charge(
@@ -182,13 +200,13 @@ def test_a_clock_that_goes_back_stays_in_the_latest_period(ledger, clock):
 
 
 def test_ended_periods_keep_their_costs_and_lose_what_was_drawn(ledger, clock):
-    ledger.settle(charge(ledger, 3), "accepted")
+    settle(ledger, charge(ledger, 3), "accepted")
     lost = charge(ledger, 4)
     clock.now += DAY
     (waiting,) = entries(ledger)
     assert (waiting.id, waiting.memo, waiting.box) == (lost.id, None, lost.box)
-    assert ledger.pending() == [waiting]
-    ledger.settle(waiting, "accepted")
+    assert pending(ledger) == [waiting]
+    settle(ledger, waiting, "accepted")
     clock.now += DAY
     assert entries(ledger) == []
     (balance,) = ledger.balances()
@@ -196,12 +214,12 @@ def test_ended_periods_keep_their_costs_and_lose_what_was_drawn(ledger, clock):
 
 
 def test_charges_stay_whatever_becomes_of_them(ledger):
-    ledger.settle(charge(ledger, 1), "given_up")
-    ledger.settle(charge(ledger, 2), "accepted")
+    settle(ledger, charge(ledger, 1), "given_up")
+    settle(ledger, charge(ledger, 2), "accepted")
     charge(ledger, 3)
     assert ledger.forget() == 3
     assert ledger.balances()[0].spent.epsilon == 6.0
-    assert ledger.pending() == []
+    assert pending(ledger) == []
     with pytest.raises(BudgetError):
         charge(ledger, 4)
 
@@ -295,7 +313,7 @@ def test_what_was_printed_after_its_commit_survives_kill_9(tmp_path):
     rest = worker.communicate(timeout=300)[0].split()
     # The last line may have been printed inside the transaction that the kill undid.
     known = (seen + [int(line) for line in rest])[:-1]
-    entries = Ledger.open(tmp_path).pending()
+    entries = pending(Ledger.open(tmp_path))
     assert len(entries) >= len(known) >= 4
     outputs = [entry.content.output for entry in entries if entry.content]
     assert set(known) <= set(outputs)

@@ -381,7 +381,8 @@ class Client(AbstractContextManager["Client"]):
             except ServerError as error:
                 ended = ended and error.status in (404, 409, 422)
             if ended:
-                self.ledger.settle(entry, "given_up")
+                with self.ledger.books() as books:
+                    books.settle(entry, "given_up")
             else:
                 remaining += 1
         return accepted, remaining
@@ -428,7 +429,8 @@ class Client(AbstractContextManager["Client"]):
         answer: ReportAccepted = self.wire.post(ReportAccepted, message, *address, own=own)
         if answer.id != message.id:
             raise ProtocolError("the server accepted another report than the one that was sent")
-        self.ledger.settle(entry, "accepted")
+        with self.ledger.books() as books:
+            books.settle(entry, "accepted")
 
 
 def _memo(plan: Plan, record: Record, books: Books) -> str | None:

@@ -294,7 +294,8 @@ class Plan(ABC):
             column = record.unseal(self.domain, lambda index: draw_column(row_of(index)))
             return drawn.but(output=int(outputs[column]))
 
-        return client.ledger.amend(entry, Drawn, draw)
+        with client.ledger.books() as books:
+            return books.amend(entry, Drawn, draw)
 
     def _drawn(self, kind: type[D], **facts: Any) -> D:
         """What was drawn, with what every draw of this plan is noted with."""

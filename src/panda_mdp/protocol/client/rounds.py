@@ -229,7 +229,8 @@ def surrogate_row(domain: Domain, anchors: IntArray, weights: IntArray, index: i
 
 def _aimed(client: Client, entry: Entry, number: int | None) -> Entry:
     """Note which round the anchors are for."""
-    return client.ledger.amend(entry, AnchorsDrawn, lambda drawn: drawn.but(round=number))
+    with client.ledger.books() as books:
+        return books.amend(entry, AnchorsDrawn, lambda drawn: drawn.but(round=number))
 
 
 def parse_rows(rows: list[list[str]], count: int, outputs: int) -> IntArray:

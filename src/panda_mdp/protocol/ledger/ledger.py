@@ -38,9 +38,6 @@ from panda_mdp.protocol.ledger.books import (
     Allowance,
     Balance,
     Books,
-    D,
-    Entry,
-    State,
 )
 
 LEDGER = "ledger.sealed"
@@ -245,21 +242,6 @@ class Ledger:
         self._write(books, Vault(secret))
         (self.folder / NEW_KEY).replace(self.folder / KEY)
         sync_folder(self.folder)
-
-    def settle(self, entry: Entry, state: State) -> Entry:
-        """Note what became of an entry: accepted, or given up. The charge stays."""
-        with self.books() as books:
-            return books.settle(entry, state)
-
-    def amend(self, entry: Entry, kind: type[D], change: Callable[[D], D]) -> Entry:
-        """Note what was drawn since, in one transaction with the draw."""
-        with self.books() as books:
-            return books.amend(entry, kind, change)
-
-    def pending(self, server: str | None = None) -> list[Entry]:
-        """Entries that are charged and not yet accepted, oldest first."""
-        with self.books() as books:
-            return books.pending(server)
 
     def balances(self) -> list[Balance]:
         """Every account: the running period, and all of them together."""

@@ -195,8 +195,3 @@ def _take_place(session: Session, code: str) -> None:
         row.taken += 1
     if why:
         raise Failure("forbidden", why, "ask whoever gave it to you for another one")
-
-
-def revoke_invitation(session: Session, key: str) -> bool:
-    """Make a code worthless; tokens that came of it stay."""
-    return revoke(session, InvitationRow, InvitationRow.id == key) > 0

@@ -68,7 +68,8 @@ class Supervisor:
         self._close_due()
         if time.monotonic() - self._removed > REMOVE_EVERY_S:
             self._removed = time.monotonic()
-            self._remove_old()
+            if removed := remove_old(self._store, self._retention_days):
+                _log.info("%d reports were deleted for their age", removed)
         if self._running is not None:
             self._look_after(*self._running)
         if self._running is None:
@@ -81,11 +82,6 @@ class Supervisor:
                 return
         with self._store.write() as session:
             session.execute(update(RoundRow).where(over).values(state="solving"))
-
-    def _remove_old(self) -> None:
-        removed = remove_old(self._store, self._retention_days)
-        if removed:
-            _log.info("%d reports were deleted for their age", removed)
 
     def _start_next(self) -> None:
         """Solve a closed round that nobody solves, or a server that is gone."""
