@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from pathlib import Path
 
@@ -44,6 +45,21 @@ def test_a_domain_comes_back_to_the_last_bit(server: Running) -> None:
     other = domain_body(small_domain(seed=2), "places")
     assert error_of(server.admin.post("/v1/domains", json=other)) == (409, "conflict")
     assert "places" in [entry["name"] for entry in public.get("/v1/domains").json()["domains"]]
+
+
+def test_a_domain_is_compressed_for_who_takes_it(server: Running) -> None:
+    body = domain_body(small_domain(200, seed=3), "packed")
+    assert server.admin.post("/v1/domains", json=body).status_code == 201
+    sizes, texts = [], []
+    for accepted in ("gzip, br", "identity"):
+        headers = {"accept-encoding": accepted}
+        with server.client().stream("GET", "/v1/domains/packed", headers=headers) as answer:
+            raw = b"".join(answer.iter_raw())
+        packed = answer.headers.get("content-encoding") == "gzip"
+        assert packed == (accepted != "identity") and answer.headers["vary"] == "accept-encoding"
+        sizes.append(len(raw))
+        texts.append(gzip.decompress(raw) if packed else raw)
+    assert texts[0] == texts[1] and sizes[0] < 0.6 * sizes[1]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from panda_mdp.protocol.server.solving import (
     anchors_facts,
     ball_facts,
     cut_ball,
+    cut_named,
     solve_round,
 )
 from panda_mdp.protocol.server.store.catalogue import pack, unpack
@@ -124,6 +125,21 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) 
         at = np.array(centre) / law.exponent
         near = np.hypot(*(law.places - at).T) < 2.0
         assert sorted(made["records"]) == np.flatnonzero(near).tolist()
+
+
+def test_a_worker_is_sent_a_table_once_and_keeps_the_last_ones(tmp_path: Path) -> None:
+    domain = small_domain()
+    save_compact(small_table(domain, epsilon=1.5), tmp_path / "t.pmdp")
+    file, terms = (tmp_path / "t.pmdp").read_bytes(), BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0)
+    wanted = cut_ball(file, terms, (0, 0))
+    with pytest.raises(KeyError):
+        cut_named("t/1", terms, (0, 0))
+    assert cut_named("t/1", terms, (0, 0), file) == cut_named("t/1", terms, (0, 0)) == wanted
+    for version in range(2, 6):
+        cut_named(f"t/{version}", terms, (0, 0), file)
+    with pytest.raises(KeyError):
+        cut_named("t/1", terms, (0, 0))
+    assert cut_named("t/5", terms, (0, 0)) == wanted
 
 
 def test_arrays_are_packed_alike_every_time() -> None:

@@ -253,7 +253,7 @@ class Client(AbstractContextManager["Client"]):
         if made.fingerprint == fingerprint:
             kept.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(kept) as stream:
-                stream.write(zlib.compress(detail.model_dump_json().encode()))
+                stream.write(zlib.compress(detail.model_dump_json().encode(), 1))
         return made
 
     def _check_allowed(self, plan: Plan) -> None:

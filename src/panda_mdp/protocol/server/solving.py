@@ -46,6 +46,8 @@ from panda_mdp.table.mechanism import Mechanism
 P = ParamSpec("P")
 T = TypeVar("T")
 NICENESS = 5
+TABLES = 4
+"""Tables of balls that a process keeps."""
 BROKEN = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
 SOLVE_SECONDS = 600.0
 
@@ -113,7 +115,7 @@ def _end_with(sentinel: int) -> None:
 # Balls
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=TABLES)
 def ball_table(
     file: bytes, terms: BallTerms
 ) -> tuple[Mechanism, BallLaw, IntArray, list[list[bytes]]]:
@@ -163,6 +165,22 @@ def cut_ball(file: bytes, terms: BallTerms, centre: tuple[int, int]) -> Facts:
         "blocks": blocks,
         "proof": base64.b64encode(proof).decode("ascii"),
     }
+
+
+_files: dict[str, bytes] = {}
+"""Tables of balls that this worker was sent."""
+
+
+def cut_named(
+    name: str, terms: BallTerms, centre: tuple[int, int], file: bytes | None = None
+) -> Facts:
+    """The ball of a table that this worker is sent, or was sent before: sending a large file takes
+    longer than cutting a ball. `KeyError` where it has none. Runs in a worker process."""
+    if file is not None:
+        while len(_files) >= TABLES:
+            del _files[next(iter(_files))]
+        _files[name] = file
+    return cut_ball(_files[name], terms, centre)
 
 
 # Anchors

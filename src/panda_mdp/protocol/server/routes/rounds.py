@@ -34,7 +34,7 @@ from panda_mdp.protocol.server.routes import (
     Writing,
     answer,
 )
-from panda_mdp.protocol.server.solving import Solution, cut_ball
+from panda_mdp.protocol.server.solving import Solution, cut_named
 from panda_mdp.protocol.server.store.catalogue import domain_row
 from panda_mdp.protocol.server.store.database import latest
 from panda_mdp.protocol.server.store.deployments import anchors_request, find, find_round
@@ -81,8 +81,12 @@ def post_ball(
         raise quota.refusal()
 
     def cut() -> bytes:
-        file = context.file(row.tables[-1])
-        ball = context.pool.run(cut_ball, file, request, message.centre)
+        ref = row.tables[-1]
+        asked = (f"{ref.name}/{ref.version}", request, message.centre)
+        try:
+            ball = context.pool.run(cut_named, *asked)
+        except KeyError:
+            ball = context.pool.run(cut_named, *asked, context.file(ref))
         rows = BallRows(version=row.version, centre=message.centre, **ball)
         return rows.model_dump_json().encode()
 
