@@ -35,7 +35,7 @@ class ColumnTuning:
     """How columns are chosen."""
 
     sharpness: tuple[int, ...] = (8, 16)
-    """q, one after the other."""
+    """q, one after the other, powers of two."""
     steps: int = 20
     """Most steps of the weights of an output at each."""
     relaxed: float = 1.4
@@ -53,6 +53,11 @@ class ColumnTuning:
     """Columns for each record that are kept: where they are few the same come and go."""
     newton: int = 12
     """Most steps to a centre."""
+
+
+def powered(near: FloatArray, q: int) -> FloatArray:
+    """near^q by squares, q a power of two."""
+    return near if q == 1 else powered(near, q // 2) ** 2
 
 
 PLAIN = ColumnTuning()
@@ -187,16 +192,16 @@ class Columns:
         spare = self.cost[:, y] - prices
         paid = np.flatnonzero(spare < 0)
         given = np.maximum(spare, 0)
-        near = self.decay[:, paid]
+        near = self.decay[paid]
         best = self.heights[y, paid]
         received = np.zeros(len(paid))
         sharpest = 1
         for q in tuning.sharpness if len(paid) else ():
-            sharp = near**q
+            sharp = powered(near, q)
             weights = self.heights[y, paid] ** q
-            lent = sharp * near / -spare[paid]
+            lent = sharp * near / -spare[paid, None]
             for _ in range(tuning.steps):
-                got = weights * (lent.T @ (given / np.maximum(sharp @ weights, TINY)))
+                got = weights * (lent @ (given / np.maximum(weights @ sharp, TINY)))
                 if got.min() > received.min():
                     best = weights
                     received = got
@@ -241,7 +246,7 @@ class Columns:
             paid, sharpest, weights, _ = self._flow(y, self.asked)
             near = self.decay[:, paid]
             spare = np.maximum(cost - self.asked, 0)
-            shares = near**sharpest * weights
+            shares = powered(near, sharpest) * weights
             shares /= np.maximum(shares.sum(axis=1, keepdims=True), TINY)
             shares[shares < FAINT] = 0.0
             shares *= (spare / np.maximum(shares.sum(axis=1), FAINT))[:, None] * near
