@@ -34,25 +34,26 @@ from panda_mdp.table.bound import Multipliers, Proved
 class ColumnTuning:
     """How columns are chosen."""
 
-    sharpness: tuple[int, ...] = (8, 16)
+    sharpness: tuple[int, ...] = (16, 32)
     """q, one after the other, powers of two."""
     steps: int = 20
     """Most steps of the weights of an output at each."""
     relaxed: float = 1.4
     """Power by which a step goes farther than to what is due."""
-    sweeps: int = 8
+    sweeps: int = 2
     """Most rounds of raising prices for each of columns."""
     rise: float = 0.3
     """Of what a price alone could rise by."""
     barrier: float = 0.3
     """Of the gap between table and bound: what the barrier may cost. Nearer to the edge prices are
     those of the few columns that are known."""
-    back: float = 0.9
+    back: float = 0.97
     """Columns are called for at prices that lie so far on the way to those that are proved."""
-    kept: int = 5
-    """Columns for each record that are kept: where they are few the same come and go."""
-    newton: int = 12
-    """Most steps to a centre."""
+    kept: int = 3
+    """Columns for each record that are kept."""
+    newton: int = 4
+    settled: int = 20
+    """Most steps to a centre, on the way and for a table."""
 
 
 def powered(near: FloatArray, q: int) -> FloatArray:
@@ -64,7 +65,7 @@ PLAIN = ColumnTuning()
 FAINT = 0.005
 """Shares below it are left out of a proof, and given to the others."""
 TINY = 1e-300
-FAINTEST = 1e-100
+FAINTEST = 1e-200
 """That sums of what far records give are divided by at least; the least weight."""
 LEAST = 1e-10
 """Of the floor's loss, that a column is worth."""
@@ -126,12 +127,13 @@ class Columns:
         steepest = (self.known @ step / (self.worth - self.known @ held)).max()
         return held + step * min(1.0, 0.9 / max(steepest, 0.9))
 
-    def centre(self) -> FloatArray:
-        """Prices at the centre, by Newton's method; the weights of the columns, (J,)."""
+    def centre(self, steps: int) -> FloatArray:
+        """Prices at the centre, by so many steps of Newton's method; the weights of the columns,
+        (J,)."""
         prices = self.prices
         count = len(self.known) + 2 * len(self.prices)
         barrier = self.tuning.barrier * max(self.value - float(self.proved.sum()), 1e-6) / count
-        for _ in range(self.tuning.newton):
+        for _ in range(steps):
             check_time()
             below = prices - self.least
             above = self.most - prices
@@ -154,8 +156,8 @@ class Columns:
 
     def advance(self) -> None:
         """A centre, the columns that prices near it call for, and what prices then prove."""
-        weights = self.centre()
         tuning = self.tuning
+        weights = self.centre(tuning.newton)
         size = len(self.prices)
         asked = tuning.back * self.proved + (1 - tuning.back) * self.prices
         known = np.stack([self._called(y, asked) for y in range(size)])
@@ -236,7 +238,7 @@ class Columns:
         """The known columns by the centre's weights, (K, K): nearly private, rows sum nearly to
         1."""
         z = np.zeros_like(self.decay)
-        np.add.at(z, self.outputs, self.centre()[:, None] * self.known)
+        np.add.at(z, self.outputs, self.centre(self.tuning.settled)[:, None] * self.known)
         return z.T
 
     def proof(self) -> Proved:
