@@ -34,7 +34,7 @@ from panda_mdp.errors import (
     ProblemError,
 )
 from panda_mdp.methods.closed_forms import softmax
-from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.privacy.quantise import TOTAL, closing
 from panda_mdp.table.blocks import significant_digits
 from panda_mdp.table.bound import Stated
 from panda_mdp.table.decode import opened
@@ -108,6 +108,17 @@ def test_a_tight_table_pays_for_slack(tight):
     assert tight.lower_bound <= result.loss <= tight.loss * 1.005
     assert result.lower_bound == tight.lower_bound
     assert dict(result.stages)["thin"] > 0
+
+
+def test_without_compiled_loops_an_accelerator_closes(tight, monkeypatch, request):
+    """A host of an accelerator that has no numba: a million records cannot be closed in NumPy."""
+    compiled = compact(tight)
+    request.getfixturevalue("without_numba")
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    assert not closing(tight.problem.domain, 3).on_host
+    there = compact(tight)
+    assert there.audit.holds
+    assert there.loss == pytest.approx(compiled.loss, rel=1e-4)
 
 
 def test_higher_floors_leave_fewer_entries(tight):

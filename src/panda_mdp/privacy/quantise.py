@@ -25,9 +25,10 @@ from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Int32Array, Weights
 from panda_mdp.base.threads import by_slices, check_time
-from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, floor_row
-from panda_mdp.compute.pairs import Backend, chosen_backend
+from panda_mdp.compute.closure import FLOOR, NEAR_NATS, UNUSED, Closure, closure_of, floor_row
+from panda_mdp.compute.pairs import Backend, accelerator, chosen_backend, has_numba
 from panda_mdp.errors import PrivacyError
+from panda_mdp.space.domain import Domain
 
 BITS = 62
 TOTAL = 1 << BITS
@@ -322,6 +323,18 @@ def estimated_loss(
     share = prior[closure.order[some]].sum()
     before = np.einsum("xy,xy->", cost, closure.host(z))
     return float(before + (rise / share if share > 0 else 0.0))
+
+
+def closing(domain: Domain, outputs: int) -> Closure:
+    """What closes dense tables over all pairs: loops of the host, and where none are compiled those
+    of its accelerator."""
+    if domain.metric.generating_pairs is None and not has_numba() and accelerator():
+        from panda_mdp.compute.jax.closure import closure_for
+        from panda_mdp.compute.jax.device import make_mesh, measures
+
+        if measures(domain.metric):
+            return closure_for(domain, make_mesh(), outputs)
+    return closure_of(domain)
 
 
 def repair(

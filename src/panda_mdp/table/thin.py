@@ -15,9 +15,8 @@ import numpy as np
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.closure import closure_of
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError
-from panda_mdp.privacy.quantise import TIGHTENING, TOTAL, repair
+from panda_mdp.privacy.quantise import TIGHTENING, TOTAL, closing, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.blocks import MOST_BITS, round_weights, shifts
 from panda_mdp.table.mechanism import Mechanism, audited_table
@@ -150,7 +149,7 @@ def _with_slack(mechanism: Mechanism, used: BoolArray, slack: float) -> FloatArr
         return mechanism.matrix
     table = np.zeros_like(mechanism.matrix)
     closed = repair(
-        closure_of(mechanism.problem.domain),
+        closing(mechanism.problem.domain, int(used.sum())),
         np.ascontiguousarray(mechanism.matrix[:, used]),
         within,
         min(TIGHTENING, slack / 4),
