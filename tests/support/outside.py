@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 LOUD = "NOT RUN HERE"
-NAMES = ("chromium", "coq", "java", "maps", "node", "paper", "postgresql")
+NAMES = ("chromium", "coq", "java", "maps", "node", "paper", "postgresql", "trips")
 """What PANDA_MDP_WITHOUT may name."""
 
 
@@ -25,3 +27,12 @@ def left_out(what: str, remedy: str) -> NoReturn:
     if os.environ.get("PANDA_MDP_REQUIRE") == "all" and what.lower() not in without:
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def real_trips() -> Path | None:
+    """19,979 trips of Manhattan on one day, which the package nrel.hive brings (BSD)."""
+    found = find_spec("nrel.hive") if find_spec("nrel") else None
+    if found is None or not found.submodule_search_locations:
+        return None
+    scenarios = Path(next(iter(found.submodule_search_locations))) / "resources" / "scenarios"
+    return scenarios / "manhattan" / "requests" / "nyc_20k.csv"
