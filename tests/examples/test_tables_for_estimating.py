@@ -70,6 +70,30 @@ def test_its_variance_is_that_of_unbiased_weights_and_far_below_others(made: pm.
     assert table.loss == pytest.approx(found - own, rel=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("count", "epsilon", "near"), [(2, 1.0, 0.98), (8, 1.0, 0.98), (16, 2.0, 0.9)]
+)
+def test_no_table_has_less_than_the_bound(count: int, epsilon: float, near: float) -> None:
+    """Where all are equally far the optimum is known, and the bound is near it."""
+    domain = pm.Domain.from_matrix(1.0 - np.eye(count))
+    sizes = range(1, 4 if count > 2 else 2)
+    best = min(variance(subset_selection(count, k, epsilon), np.eye(count)) for k in sizes)
+    least = least_variance(domain, list(range(count)), epsilon).details["at_least"]
+    assert near * best <= least <= best
+
+
+def test_the_bound_on_a_map_is_below_all_that_is_found(made: pm.Mechanism) -> None:
+    """Mixtures of the best table and of others are tables too."""
+    least, zones = made.details["at_least"], np.eye(4)[ZONES]
+    assert 0.4 * made.details["variance"] <= least < made.details["variance"]
+    other = np.array(pm.tight_constraints(
+        pm.Problem(GRID, np.arange(GRID.size), GRID.distances(), 3.0)
+    ).matrix)  # fmt: skip
+    for part in (0.0, 0.2, 0.5, 1.0):
+        mixed = np.hstack([part * other + 1e-12, (1 - part) * made.matrix + 1e-12])
+        assert variance(mixed / mixed.sum(axis=1, keepdims=True), zones) > least
+
+
 def test_estimates_read_it(made: pm.Mechanism) -> None:
     """Limits of 95 % hold in 160 zones of 40 surveys but for what chance allows (11 in 10^3)."""
     truth = np.random.default_rng(0).dirichlet(np.full(GRID.size, 0.5))
