@@ -157,6 +157,22 @@ def test_places_without_streets_are_taken_too(tmp_path: Path) -> None:
     assert not (tmp_path / "no.pmdp").exists()
 
 
+def test_zones_without_a_reference_system_need_one(tmp_path: Path) -> None:
+    """The remedy that the error names is an option of the command."""
+    import geopandas
+    from shapely.geometry import box
+
+    squares = [box(290_000 + 500 * k, 4_640_000, 290_500 + 500 * k, 4_640_500) for k in range(4)]
+    path, target = tmp_path / "zones.shp", tmp_path / "zones.pmdp"
+    with pytest.warns(UserWarning, match="crs"):
+        geopandas.GeoDataFrame(geometry=squares).to_file(path)
+    refused = call("solve", path, "-o", target)
+    assert refused.exit_code == 2 and "(--crs)" in refused.output and not target.exists()
+    assert call("solve", path, "-o", target, "--crs", "EPSG:32633").exit_code == 0
+    domain = pm.load(target).problem.domain
+    assert (domain.lat > 41).all() and (domain.lon > 12).all() and domain.diameter < 2
+
+
 def test_travel_to_tasks(town: Path, tmp_path: Path) -> None:
     near, far = tmp_path / "near.pmdp", tmp_path / "far.pmdp"
     options = ["--records", "20", "--outputs", "5", "--method", "exponential"]

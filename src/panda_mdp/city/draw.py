@@ -11,7 +11,7 @@ import numpy as np
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.city.city import City, travel_loss
 from panda_mdp.city.layers import NoStreetsError
-from panda_mdp.city.maps import load_city
+from panda_mdp.city.maps import MapOptions, load_city
 from panda_mdp.city.places import load_places
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.errors import CityError, ProblemError
@@ -23,11 +23,11 @@ SYNTHETIC = "synthetic"
 SYNTHETIC_NODES = 5000
 
 
-def find_city(name: str, records: int | None, seed: int) -> City:
+def find_city(name: str, records: int | None, seed: int, crs: str | None = None) -> City:
     """The city of a path, or the synthetic one with at least twice as many nodes as records."""
     if name == SYNTHETIC:
         return synthetic_city(max(SYNTHETIC_NODES, 2 * (records or 0)), seed)
-    return load_city(name)
+    return load_city(name, MapOptions(crs=crs))
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Source:
     city: City | None = None
 
     @classmethod
-    def find(cls, name: str, records: int | None, seed: int) -> Source:
-        """The city of a path, or its points, zones or cells."""
+    def find(cls, name: str, records: int | None, seed: int, crs: str | None = None) -> Source:
+        """The city of a path, or its points, zones or cells; `crs` where the file names none."""
         if not (name.lower().endswith(".csv") and Path(name).exists()):
             with suppress(NoStreetsError):
-                city = find_city(name, records, seed)
+                city = find_city(name, records, seed, crs)
                 return cls(city.domain(None), city)
-        return cls(load_places(name).domain)
+        return cls(load_places(name, crs=crs).domain)
 
     @property
     def streets(self) -> City:

@@ -161,7 +161,7 @@ def compare(
     """
     named = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
-        source = Source.find(city, drawn.records or COMPARED, drawn.seed)
+        source = Source.find(city, drawn.records or COMPARED, drawn.seed, drawn.crs)
         problem = drawn.problem(source, COMPARED)
     outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
     print_comparison(output_console(), outcomes, f"{city}, {drawn.tasks} task(s)")

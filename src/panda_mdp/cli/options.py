@@ -198,13 +198,18 @@ OUTPUTS = 100
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is drawn from a map: counts of places, and how private their reports are."""
+    """What is drawn from a map: counts of places, and how private their reports are.
+
+    Options:
+        crs NAME: Reference system of the map, where its file names none: EPSG:32632.
+    """
 
     records: Records = None
     outputs: Outputs = None
     tasks: Tasks = 0
     epsilon: Epsilon = 5.0
     seed: Seed = 0
+    crs: MaybeText = None
 
     def problem(self, source: Source, most: int = RECORDS) -> Problem:
         """Over places of a map; up to `most` records where no number was given."""

@@ -137,7 +137,7 @@ def panda(
 
     clock = time.perf_counter()
     with working("drawing the problem"):
-        source = Source.find(city, drawn.records, drawn.seed)
+        source = Source.find(city, drawn.records, drawn.seed, drawn.crs)
         problem = drawn.problem(source)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)

@@ -244,7 +244,7 @@ def solve(
         "--delta",
     )
     with working("reading the map"):
-        source = Source.find(city, drawn.records or RECORDS, drawn.seed)
+        source = Source.find(city, drawn.records or RECORDS, drawn.seed, drawn.crs)
         problem = measured.apply(drawn.problem(source), source)
         if prior is not None:
             problem = load_prior(prior, problem.domain).on(problem)
