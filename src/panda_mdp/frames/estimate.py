@@ -23,6 +23,7 @@ from panda_mdp.meaning.attack import columns_of
 from panda_mdp.meaning.estimate import (
     Estimate,
     Flows,
+    Trips,
     Zones,
     estimate_counts,
     estimate_pairs,
@@ -106,7 +107,7 @@ def estimate_flows(
     *,
     start: Columns,
     end: Columns,
-) -> Flows:
+) -> Trips:
     """Shares of trips from zone to zone, from reports of both ends of each trip.
 
     Both ends are independent draws from the same release; otherwise as `estimate`.

@@ -37,7 +37,9 @@ GROUPS_PER_ZONE = 2
 BLOCK_ENTRIES = 1 << 22
 FLOW_WEIGHTS = 10.0 ** np.arange(1.0, -3.5, -0.5)
 FLOW_STEPS = 60
-"""Penalties of flows that are tried, and steps at each from where the last one ended."""
+SURE, MOST_SURE = 3.0, 0.99
+"""Penalties of flows that are tried, and steps at each from where the last one ended; deviations
+below which trips are surely there, and of how large a part that is believed."""
 Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
 """Records of each zone, the zone of each record (None for none), or outlines on a map."""
 
@@ -101,6 +103,14 @@ class Estimate(Flows):
 
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
         return super().numbers() | {"told_apart": self.told_apart}
+
+
+@dataclass(frozen=True, eq=False)
+class Trips(Flows):
+    """Flows, and limits of their sums, such as all trips of one length."""
+
+    sums: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+    """Low and high of the shares of pairs together: (n, zones, zones) of 0 and 1 say which."""
 
 
 class Channel(NamedTuple):
@@ -291,7 +301,7 @@ def estimate_counts(
     return Estimate(names, *numbers, tuple(windows), unplaced, records)
 
 
-def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) -> Flows:
+def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) -> Trips:
     """Shares of trips from zone to zone from how often each pair of outputs was reported.
 
     `counts` is (m, m), dense or sparse: start by end, both drawn independently from the release.
@@ -333,17 +343,50 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
 
     products = ([(1, upper, lower), (1, lower, upper), (-1, upper, upper)], [(1, upper, upper)])
     every, mine = ([_moments_of(terms, mean) for terms in products] for mean in (reported, within))
-    (below, _), (above, _) = every
+    low, high = _limits_of(every, mine, total)
+    share = np.clip(_joint(rows, matrix, seen, ends), low, high)
+
+    def sums(chosen: FloatArray) -> tuple[FloatArray, FloatArray]:
+        first, last = (part.T @ rows for part in inside)
+        parts = (
+            chosen * share / np.maximum((chosen * share).sum(axis=(1, 2)), 1e-300)[:, None, None]
+        )
+        trips = first.T @ parts @ last
+        weights = [sum(s * a @ chosen @ b.T for s, a, b in terms) for terms in products]
+
+        def over(counted: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+            return [
+                ((counted * w).sum(axis=(1, 2)), (counted * w**2).sum(axis=(1, 2))) for w in weights
+            ]
+
+        return _limits_of(over(seen / total), over(trips), total)
+
+    return Trips(names, float(seen.sum()), raw, share, low, high, sums)
+
+
+def _limits_of(
+    every: Sequence[tuple[FloatArray, FloatArray]],
+    mine: Sequence[tuple[FloatArray, FloatArray]],
+    total: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Low and high, from both moments of lower and upper weights: of all trips, and of those that
+    are counted."""
+    (below, squares_below), (above, _) = every
     guess = np.clip((above + below) / 2, 0.0, 1.0)
     rest = np.maximum(1 - guess, 1e-9)
-    # Of trips elsewhere the squares of all: not less, where those of the pair are larger.
+    # Of trips elsewhere the squares of all, but for as many as are surely not there.
+    chance = np.sqrt(np.maximum(squares_below - below**2, 0.0) / total)
+    sure = np.clip(below - SURE * chance, 0.0, MOST_SURE)
     moments = [
-        Moments(mean, (seen_mean - guess * mean) / rest, squares, seen_squares)
+        Moments(
+            mean,
+            (seen_mean - guess * mean) / rest,
+            squares,
+            (seen_squares - sure * squares) / (1 - sure),
+        )
         for (mean, squares), (seen_mean, seen_squares) in zip(mine, every, strict=True)
     ]
-    low, high = limits([below, above], moments, total)
-    share = np.clip(_joint(rows, matrix, seen, ends), low, high)
-    return Flows(names, float(seen.sum()), raw, share, low, high)
+    return limits([below, above], moments, total)
 
 
 def _moments_of(

@@ -14,9 +14,9 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.atomic import write_whole
 from panda_mdp.city.places import Places
 from panda_mdp.meaning.deconvolution import CONFIDENCE
-from panda_mdp.meaning.estimate import Estimate, Flows, Zones, zone_matrix
+from panda_mdp.meaning.estimate import Estimate, Flows, Trips, Zones, zone_matrix
 from panda_mdp.plot.maps import Ground, draw_values
-from panda_mdp.plot.style import BLUE, INK, PALE, SEQUENCE, VERMILION, chart_figure
+from panda_mdp.plot.style import BLUE, INK, ORANGE, PALE, VERMILION, chart_figure
 from panda_mdp.space.domain import Domain
 
 if TYPE_CHECKING:
@@ -89,18 +89,21 @@ def draw_density(
 
 
 def draw_flows(flows: Flows) -> Figure:
-    """Zones by zones: the estimated share of trips, hatched where zero is within the limits."""
+    """Zones by zones: the estimated share of trips, dotted where zero is outside the limits."""
     count = len(flows.zones)
     side = float(np.clip(0.42 * count + 2.5, 4.5, 12))
     figure, axes = chart_figure(side + 1, side, f"Trips from zone to zone: {flows.reports:,.0f}")
     axes.grid(visible=False)
-    image = axes.imshow(100 * flows.share, cmap=SEQUENCE, vmin=0)
-    for a, b in zip(*np.nonzero(flows.low <= 0), strict=True):
-        axes.plot(b, a, "x", color=INK, markersize=4, alpha=0.6)
+    image = axes.imshow(100 * flows.share, cmap="Blues", vmin=0)
+    start, end = np.nonzero(flows.low > 0)
+    axes.plot(end, start, "o", color=ORANGE, markeredgecolor=INK, markersize=5)
     names = [str(zone)[:18] for zone in flows.zones]
     axes.set_xticks(range(count), names, rotation=90)
     axes.set_yticks(range(count), names)
-    axes.set(xlabel="to (a cross: may be no trips at all)", ylabel="from")
+    axes.set(
+        xlabel="to (a dot: zero is outside the limits; so it is for one in 40 empty pairs)",
+        ylabel="from",
+    )
     figure.colorbar(image, ax=axes, shrink=0.7, label="share of trips, %").outline.set_visible(
         False
     )
@@ -108,9 +111,9 @@ def draw_flows(flows: Flows) -> Figure:
 
 
 def draw_lengths(
-    flows: Flows, domain: Domain, zones: Zones | None = None, before: FloatArray | None = None
+    flows: Trips, domain: Domain, zones: Zones | None = None, before: FloatArray | None = None
 ) -> Figure:
-    """How far trips go, between the middles of zones; limits add up those of the pairs."""
+    """How far trips go, between the middles of zones."""
     _, members = zone_matrix(zones, domain)
     if domain.plane is None:
         middle = np.array([int(np.flatnonzero(column)[0]) for column in members.T])
@@ -119,19 +122,16 @@ def draw_lengths(
         centres = members.T @ domain.plane / members.sum(axis=0)[:, None]
         apart = np.linalg.norm(centres[:, None] - centres, axis=-1)
     edges = np.linspace(0.0, float(apart.max()) * (1 + 1e-9), LENGTH_BINS + 1)
-    which = np.clip(np.digitize(apart, edges) - 1, 0, LENGTH_BINS - 1)
-    known = flows.share if before is None else before
-    share, low, high, raw, true = (
-        100.0 * np.bincount(which.reshape(-1), np.clip(part, 0, 1).reshape(-1), LENGTH_BINS)
-        for part in (flows.share, flows.low, flows.high, flows.raw, known)
-    )
-    high = np.minimum(high, 100)
+    chosen = np.digitize(apart, edges) == np.arange(1, LENGTH_BINS + 1)[:, None, None]
+    share, raw = ((100 * part * chosen).sum(axis=(1, 2)) for part in (flows.share, flows.raw))
+    low, high = (100 * part for part in flows.sums(chosen.astype(float)))
     middle_km = (edges[1:] + edges[:-1]) / 2
     figure, axes = chart_figure(7, 4, "How far trips go, zone to zone")
     axes.bar(middle_km, share, 0.9 * np.diff(edges), color=BLUE, alpha=0.5, label="estimate")
-    axes.vlines(middle_km, low, high, color=BLUE, linewidth=2, label="limits, at least 95 %")
+    axes.vlines(middle_km, low, high, color=BLUE, linewidth=2, label=f"{CONFIDENCE:.0%} limits")
     axes.plot(middle_km, raw, "x", color=VERMILION, label="reports as they are")
     if before is not None:
+        true = (100 * before * chosen).sum(axis=(1, 2))
         axes.plot(middle_km, true, "_", color=INK, markersize=18, label="before")
     axes.set(xlabel=f"{domain.unit} between the middles of zones", ylabel="share of trips, %")
     axes.legend(frameon=False, loc="best")
