@@ -1,6 +1,7 @@
 """How good estimates are: five cases, coverage of the limits, and a large one.
 
-    python benchmarks/estimates.py --cases         five cases, before and after
+    python benchmarks/estimates.py --cases         five cases, before and after; of three tables,
+                                                   or --tables 2: the one of few outputs
     python benchmarks/estimates.py                 how often limits hold, case by case
     python benchmarks/estimates.py --windows       the same of windows of unequal numbers of reports
     python benchmarks/estimates.py --pairs         the same of trips between zones
@@ -117,13 +118,14 @@ def real_visits(rng: np.random.Generator) -> np.ndarray:
     return counted / counted.sum()
 
 
-def cases(surveys: int = 4, reports: int = 10_000, replicates: int = 40) -> None:
+def cases(surveys: int, which: list[int], reports: int = 10_000, replicates: int = 40) -> None:
     """400 records, of which all or a tenth may be reported: then many distributions explain the
     same reports. Before: the update, and quantiles of a bootstrap through it."""
     xy, domain = grid(20, 0.3)
     names, zones = zone_matrix(None, domain)
     few = np.sort(np.random.default_rng(0).choice(400, 40, replace=False))
-    for outputs, epsilon in ((np.arange(400), 21.0), (np.arange(400), 9.0), (few, 9.0)):
+    every = np.arange(400)
+    for outputs, epsilon in [((every, 21.0), (every, 9.0), (few, 9.0))[k] for k in which]:
         apart = domain.distances(None, outputs)
         table = pm.exponential(pm.Problem(domain, outputs, apart, epsilon))
         matrix, rng = np.array(table.matrix), np.random.default_rng(0)
@@ -351,11 +353,12 @@ def compare(domain: pm.Domain, zones: list, epsilon: float, other: dict, measure
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--surveys", type=int, default=40)
+    parser.add_argument("--surveys", type=int, default=4)
     parser.add_argument("--reports", type=int, nargs="+", default=[300, 10_000, 1_000_000])
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--designs", action="store_true")
     parser.add_argument("--cases", action="store_true")
+    parser.add_argument("--tables", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--windows", action="store_true")
     parser.add_argument("--pairs", action="store_true")
     given = parser.parse_args()
@@ -371,7 +374,7 @@ def main() -> None:
         pair_coverage(table, xy, given.surveys, given.reports)
         return
     if given.cases:
-        cases()
+        cases(given.surveys, given.tables)
         return
     coverage(table, xy, given.surveys, given.reports, given.windows)
 
