@@ -10,7 +10,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
+    AnyArray,
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+)
 from panda_mdp.base.threads import in_parts
 from panda_mdp.compute.pairs import accelerator, has_numba
 from panda_mdp.errors import ProblemError
@@ -18,8 +25,6 @@ from panda_mdp.space.domain import Domain, check_indices
 from panda_mdp.space.metrics import PRODUCT_DIMENSIONS
 from panda_mdp.space.tiles import Coordinates, coordinates
 
-BLOCK_ENTRIES = 1 << 22
-"""Losses that are looked at together."""
 FEW_PAIRS = 1 << 10
 """Losses that NumPy computes sooner than a compiled loop begins."""
 LARGEST = np.log(np.finfo(np.float64).max) - 1

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
     Described,
     FloatArray,
     IntArray,
@@ -30,7 +31,7 @@ from panda_mdp.base.arrays import (
     real_numbers,
 )
 from panda_mdp.base.factored import ROW_BITS, FactoredRows
-from panda_mdp.base.floored import BLOCK_ENTRIES, FlooredRows, Weights
+from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import CONTROLS, Facts, card, per
 from panda_mdp.errors import DomainError, MethodError, ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep

@@ -18,22 +18,30 @@ FilePath = str | os.PathLike[str]
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary stream that becomes `path` when the block ends well; its folder is made."""
+def _new_file(path: Path, mode: int, becomes: Path) -> Iterator[BinaryIO]:
+    """A binary stream into a file that is new, under another name when the block ends well; its
+    folder is made, and nothing is left where it does not."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    # Not a private temporary file: the result gets the permissions that the user's mask gives.
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(path)
+        path.replace(becomes)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A binary stream that becomes `path` when the block ends well; its folder is made."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    # Not a private temporary file: the result gets the permissions that the user's mask gives.
+    with _new_file(temporary, 0o666, path) as stream:
+        yield stream
 
 
 def write_whole(path: Path, data: str | bytes) -> Path:
@@ -56,17 +64,8 @@ def sync_folder(folder: Path) -> None:
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a new file with mode 0600, durably. Refuses to replace one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with _new_file(path, 0o600, path) as stream:
+        stream.write(data)
 
 
 def read_private(path: Path, what: str) -> bytes:

@@ -23,7 +23,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
+from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
+    CACHED_ENTRIES,
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+)
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import MethodError, PrivacyError
 
@@ -40,9 +49,6 @@ RELATIVE_ERROR = 2.0**-27
 """Of M: five roundings down of 2^-30 each, and less than as much again."""
 MOST_BITS = 400
 """Of the unit of a lattice, either way."""
-BLOCK_ENTRIES = 1 << 22
-CACHED_ENTRIES = 1 << 17
-"""Of rows that are looked at together; so many of which temporaries stay in a core's cache."""
 MOST_DENSE = 1 << 27
 """Entries, 1 GiB of them, that are ever written out as one array."""
 

@@ -9,14 +9,20 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen, offsets, owners
+from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen,
+    offsets,
+    owners,
+)
 from panda_mdp.base.factored import FactoredRows, Rows
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import PrivacyError
 
 Int32Array = npt.NDArray[np.int32]
-
-BLOCK_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)

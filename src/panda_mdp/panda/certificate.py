@@ -19,13 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, frozen
+from panda_mdp.base.arrays import BLOCK_ENTRIES, FloatArray, frozen
 from panda_mdp.base.threads import check_time
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.leakage import cost_table
 from panda_mdp.panda.selection import Account, check_delta
-from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 TRIM = 1e-11
 """Share of what is spent, and nats, by which budgets are lowered for the rounding of sums."""

@@ -21,11 +21,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import BLOCK_ENTRIES, BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
 from panda_mdp.privacy.quantise import TOTAL, BitSource
 from panda_mdp.space.domain import Domain, check_indices
-from panda_mdp.space.metrics import BLOCK_ENTRIES
 
 ENUMERATED = 14
 """Up to this many candidates all sets are visited."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
     FloatArray,
     IntArray,
     RebuiltOnCopy,
@@ -27,7 +28,6 @@ from panda_mdp.base.text import CONTROLS
 from panda_mdp.errors import DomainError, SnapError, sealed
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
-    BLOCK_ENTRIES,
     SMALLEST_DEGREES,
     Angular,
     Euclidean,

@@ -35,6 +35,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
     FloatArray,
     IntArray,
     adjacency,
@@ -44,7 +45,6 @@ from panda_mdp.base.arrays import (
 from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError
 from panda_mdp.space.metrics import (
-    BLOCK_ENTRIES,
     Haversine,
     Metric,
     check_places,

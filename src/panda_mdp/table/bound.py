@@ -31,6 +31,8 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
+    CACHED_ENTRIES,
     FloatArray,
     IntArray,
     RebuiltOnCopy,
@@ -38,8 +40,6 @@ from panda_mdp.base.arrays import (
     offsets,
     owners,
 )
-from panda_mdp.base.factored import CACHED_ENTRIES
-from panda_mdp.base.floored import BLOCK_ENTRIES
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.problem import Problem, distance_power, loss_blocks
 

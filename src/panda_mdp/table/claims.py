@@ -26,8 +26,14 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.base.floored import BLOCK_ENTRIES
+from panda_mdp.base.arrays import (
+    BLOCK_ENTRIES,
+    AnyArray,
+    FloatArray,
+    IntArray,
+    RebuiltOnCopy,
+    frozen,
+)
 from panda_mdp.errors import MethodError, ProblemError
 from panda_mdp.problem import Outputs, Problem, quiet_scale
 from panda_mdp.space.domain import Domain

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import CACHED_ENTRIES, FloatArray, IntArray
 from panda_mdp.base.factored import (
-    CACHED_ENTRIES,
     RATE_BITS,
     WEIGHT_BITS,
     FactoredRows,
