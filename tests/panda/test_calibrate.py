@@ -153,6 +153,17 @@ def test_an_upload_tells_no_more_than_is_allowed(problem, limit) -> None:
         assert trial.selection_epsilon != cost or trial.failure == "upload"
 
 
+def test_coins_that_cost_too_much_are_looked_at_for_one_delta(problem) -> None:
+    """What they cost does not depend on delta; what is within epsilon is tried for each."""
+    search = pm.SearchSpace(("coins",), candidate_counts=(1,), decays=("exponential",))
+    for rate, deltas in ((50.0, {RUNGS[0]}), (1e-4, set(RUNGS[:3]))):
+        tried = pm.calibrate(problem, 0.04, replace(search, rates=(rate,))).tried[1:]
+        usual = [trial for trial in tried if trial.selection.alpha == 0.95]
+        assert {trial.delta for trial in usual} == deltas
+        if rate == 50.0:
+            assert {trial.failure for trial in usual} == {"cost"}
+
+
 def test_more_than_delta_does_not_fit(problem) -> None:
     """One candidate, tossed for with 0.95: nobody has an anchor with more than delta = 0.04."""
     search = pm.SearchSpace(
