@@ -179,3 +179,39 @@ def test_stored_entries_belong_to_one_row_and_one_column() -> None:
         with pytest.raises(ValueError, match=r"the stored entries|the columns of a row"):
             list(write((1, 1, 9), starts, columns, (5, 6, 7)))
             pytest.fail(name)
+
+
+@pytest.mark.parametrize("kind", forging.TERMS)
+def test_what_a_limit_costs_is_the_same_a_second_time(kind: str, tmp_path: Path) -> None:
+    made = forging.limited(kind)
+    name = {"limit": "limited", "dominates": "dominates"}.get(kind, "second")
+    proof = made.details[name]["proof"]
+    code, said = second(made.save(tmp_path / "t.pmdp"))
+    line = next(line for line in said if line.startswith("terms:"))
+    assert code == 0 and line.endswith(", proved")
+    told = float(line.split()[-2].rstrip(","))
+    assert proof.value <= told <= proof.value + 1e-9 * abs(proof.value)
+
+
+def test_weights_of_guesses_are_shares_of_their_sum(tmp_path: Path) -> None:
+    """Ten times as much on each of them says the same."""
+    file = forging.File.of(forging.honest("terms located"))
+    before = second(forging.Sample("", "", file.bytes()).write(tmp_path))[1]
+    file.arrays["term_weights"] *= 10.0
+    after = second(forging.Sample("", "", file.bytes()).write(tmp_path))[1]
+    assert [line[:60] for line in after] == [line[:60] for line in before]
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_averages_are_those_of_what_was_given(given: bool, tmp_path: Path) -> None:
+    """The bound of every point, summed up again in fractions; of another prior there is none."""
+    made = forging.averaged(given)
+    code, said = second(made.save(tmp_path / "t.pmdp"))
+    bound = next(float(line.split()[1].rstrip(",")) for line in said if line.startswith("bound:"))
+    assert code == 0 and made.bound.value <= bound <= made.bound.value * (1 + 1e-9)
+    file = forging.File.of(forging.honest("averages given" if given else "averages"))
+    prior = file.arrays["given_prior"]
+    here = np.flatnonzero(prior)
+    prior[here] = prior[here][::-1].copy()
+    code, said = second(forging.Sample("", "", file.bytes()).write(tmp_path))
+    assert code == 0 and "bound: 0.0, proved by the multipliers in this file" in said

@@ -11,7 +11,9 @@ from scipy.optimize import linprog
 import panda_mdp as pm
 from panda_mdp.errors import InfeasibleError, MethodError, TimeLimitError
 from panda_mdp.meaning.epsilon import least_epsilon
+from panda_mdp.methods.certify import Budget
 from panda_mdp.methods.references import android_grid
+from panda_mdp.methods.second import dominate as dominance
 from panda_mdp.methods.second.dominate import measures_of
 
 KM = 1 / 111.195
@@ -304,3 +306,39 @@ def test_guesses_that_take_too_long_to_list_end_with_the_time_limit() -> None:
     problem = pm.Problem(domain, outputs, domain.distances(None, outputs), 1.0)
     with pytest.raises(TimeLimitError, match="give more time"):
         pm.dominate(problem, pm.exponential(problem), time_limit=0.5)
+
+
+def test_of_several_references_the_least_of_each_counts():
+    """The loss of one and the gains of the other; a district's prior is people's within it."""
+    problem = grid(3, 1.0)
+    people = np.arange(1.0, 10.0) / 45
+    problem = pm.Problem(problem.domain, np.arange(9), problem.loss, 1.0, prior=people)
+    blurred, sharp = pm.planar_laplace(problem.with_epsilon(0.6)), pm.planar_laplace(problem)
+    assert sharp.loss < blurred.loss
+    zones = np.arange(9) % 2
+    found = {m.name: m for m in measures_of(problem, [sharp, blurred], (0.6,), zones)}
+    for one, other in ((sharp, blurred), (blurred, sharp)):
+        told = measures_of(problem, [one, other], (0.6,), zones)
+        assert [m.reference for m in told] == [m.reference for m in found.values()]
+    for zone in (0, 1):
+        prior = np.where(zones == zone, people, 0.0)
+        prior /= prior.sum()
+        gains = [(prior[:, None] * one.matrix).max(axis=0).sum() for one in (sharp, blurred)]
+        assert found[f"right place, district {zone}"].reference == pytest.approx(min(gains))
+        assert min(gains) < max(gains)
+    # The blurred one gains less and loses more: to be better than both is to lose no more than one.
+    told = pm.dominate(problem, [blurred, sharp], radii=(0.6,)).details["dominates"]
+    assert told["loss"][1] == sharp.loss
+
+
+def test_a_table_that_misses_the_error_does_not_hold():
+    """Guesses err no more than reports do: the loss of one reference and the error of a vaguer one
+    cannot be had together, whatever else is as good."""
+    problem = grid(3, 1.0)
+    blurred, sharp = pm.planar_laplace(problem.with_epsilon(0.6)), pm.planar_laplace(problem)
+    anywhere = [m for m in measures_of(problem, [sharp], (100.0,)) if m.name != "right place"]
+    made = dominance.least_factor(problem, [blurred, sharp], anywhere, Budget(0.01))
+    told = made.details["dominates"]
+    assert told["factor"] <= 1 and told["loss"][0] <= told["loss"][1]
+    assert told["error"][0] < told["error"][1] * 0.999
+    assert not told["holds"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from forging import File
+from forging import File, averaged
 from helpers import displacement_problem, is_private, random_domain
 from scipy.optimize import linprog
 
@@ -15,9 +16,9 @@ import panda_mdp as pm
 from panda_mdp.compute.numba.pdhg import onto_simplex
 from panda_mdp.errors import MethodError, PrivacyError
 from panda_mdp.methods.certify import Budget, Progress, certify
-from panda_mdp.methods.second.limits import Descent, Limit, mixture
+from panda_mdp.methods.second.limits import Descent, Limit, Trade, mixture
 from panda_mdp.methods.second.objectives import NAMES, Guesses, objective, quantity
-from panda_mdp.methods.second.second import first_table
+from panda_mdp.methods.second.second import first_table, halved
 from panda_mdp.space.guesses import best_guesses
 from panda_mdp.table.claims import Traded
 
@@ -532,3 +533,51 @@ def test_no_scale_of_losses_ends_in_an_error(seed, backend):
             facts = held.details["limited"]
             assert sign * facts["value"] <= sign * limit
             assert facts["bound"] <= held.loss * (1 + 1e-9)
+
+
+def test_guesses_that_are_stored_shortly_bound_from_below():
+    """Distances in single precision err either way; what is below v is lower than they are."""
+    problem = problem_of(7, 12, 6)
+    apart = problem.domain.distances()
+    goal = objective(problem, "error")
+    for guess in range(12):
+        shares = np.zeros((12, 6))
+        shares[guess] = 1.0
+        exact = -problem.prior * apart[guess]
+        below = goal.below(shares)
+        assert (below <= exact[:, None]).all()
+        assert np.allclose(below, exact[:, None], rtol=1e-6)
+
+
+@pytest.mark.parametrize("on_loss", [True, False])
+def test_a_bound_under_a_limit_is_rounded_down(on_loss):
+    goal = objective(problem_of(1), "vulnerability")
+    rng = np.random.default_rng(4)
+    for most, price, rate, least in rng.random((200, 4)):
+        trade = Trade(on_loss, most, goal, np.zeros((0, 0)), price, rate)
+        limited, free = (rate, price) if on_loss else (price, rate)
+        exact = (Fraction(least) - Fraction(limited) * Fraction(most)) / Fraction(free)
+        assert exact * Fraction(1) - Fraction(1e-13) / Fraction(free) <= Fraction(
+            trade.bound(least)
+        )
+        assert Fraction(trade.bound(least)) < exact
+
+
+def test_two_solves_share_the_time():
+    assert halved(Budget(0.1, 8.0)) == Budget(0.1, 4.0)
+    assert halved(Budget(0.1)).time_limit is None
+
+
+def test_a_limit_costs_no_less_than_none():
+    """However early its own solve ends, what is proved without the limit holds under it too."""
+    problem = problem_of(6, 12, 6)
+    made = pm.limit_attacker(problem, "vulnerability", 0.4, backend="cpu", time_limit=1e-9)
+    limited = made.details["limited"]
+    assert limited["bound"] >= limited["bound_without"] == made.lower_bound > 0
+
+
+def test_a_bound_of_every_point_is_none_of_the_records():
+    table = averaged(False)
+    assert table.bound is not None
+    made = pm.second_objective(table, "error", 0.01, backend="cpu")
+    assert made.mesh is None and made.bound is None and made.details["second"]["improved"]
