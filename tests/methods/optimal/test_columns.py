@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +119,15 @@ def test_many_words_whose_peaks_do_not_fill_have_a_better_table_than_closed_form
     table = stars.near(columns.table())
     others = pm.exponential(problem), pm.exponential(problem, tight=True)
     assert table.loss < 0.95 * min(problem.mean_loss.min(), *(other.loss for other in others))
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_the_floor_is_known_whatever_else_is_forgotten(kept: int) -> None:
+    """Without it a table may not be there: rows are filled with it, also once columns before it in
+    the list are gone."""
+    columns = columns_of(random_problem(*CASES[0]), replace(PLAIN, kept=kept))
+    size = len(columns.prices)
+    for _ in range(20):
+        columns.advance()
+        assert (columns.known == 1).all(axis=1).any()
+    assert not (columns.known[:size] == columns.decay).all(), "nothing was forgotten"

@@ -166,7 +166,8 @@ class Columns:
         cuts = known @ self.prices > worth
         used = weights * self.known.max(axis=1)
         kept = used >= np.sort(used)[-min(len(used), tuning.kept * size)]
-        kept[size] = True
+        # The floor, wherever it stands now: without it there may be no table.
+        kept |= self.known.min(axis=1) == 1
         self.known = np.concatenate([self.known[kept], known[cuts]])
         self.outputs = np.append(self.outputs[kept], outputs[cuts])
         self.worth = np.append(self.worth[kept], worth[cuts])
