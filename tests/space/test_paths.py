@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from panda_mdp.methods.optimal.optimal import CpuEngine
 from panda_mdp.methods.optimal.program import TilingTuning, constraint_graph
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
-from panda_mdp.space.paths import LONGEST, PathMetric
+from panda_mdp.space.paths import LONGEST, PathMetric, graph_of_records, measured_by, slow
 
 CHECKER = Path(__file__).parents[2] / "verify" / "panda_verify.py"
 
@@ -331,6 +332,55 @@ def test_places_that_hold_enough_people_by_themselves_lie_no_farther_than_can_be
         lengths = domain.metric.steps * 2.0**-30
         assert lengths.min() > 0 and 1 < lengths.max() <= LONGEST
         assert held_within_a_nat(domain, given[domain.nodes]).min() >= 300
+
+
+def test_radii_of_density_change_by_half_along_a_unit_at_most(city: City) -> None:
+    """Every radius is the largest that a wider one elsewhere asks for, and no wider."""
+    domain = city.road_domain(60)
+    wide = np.random.default_rng(6).uniform(0.01, 2.0, domain.size)
+    expected = (wide - 0.5 * domain.distances()).max(axis=1)
+    assert (expected > wide).any()
+    assert slow(domain.metric, wide) == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_edge_is_measured_by_the_wider_radius_of_its_ends() -> None:
+    metric = Domain.from_graph([(0, 1), (1, 2)], [1.0, 3.0]).metric
+    found = measured_by(metric, np.array([1.0, 2.0, 0.5]))
+    assert (found.steps / 2.0**30).tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize("seed", [2, 10, 29, 31])
+def test_edges_between_records_are_those_that_no_third_record_lies_on(seed: int) -> None:
+    """Also where nodes lie together: a record may be at the place of another node."""
+    rng = np.random.default_rng(seed)
+    nodes = int(rng.integers(4, 7))
+    edges = np.array([p for p in combinations(range(nodes), 2) if rng.random() < 0.6])
+    lengths = rng.choice([0.0, 1.0, 2.0], len(edges))
+    table = np.full((nodes, nodes), np.inf)
+    np.fill_diagonal(table, 0.0)
+    table[tuple(edges.T)] = table[tuple(edges.T[::-1])] = lengths
+    for k in range(nodes):
+        table = np.minimum(table, table[:, k, None] + table[k])
+    # Of nodes that lie together one is a record.
+    records = np.array([x for x in range(nodes) if not (table[x, :x] == 0).any()])[::-1]
+    far = table[np.ix_(records, records)]
+    every = range(len(records))
+    due = [
+        [i, j]
+        for i, j in combinations(every, 2)
+        if all(k in (i, j) or far[i, k] + far[k, j] > far[i, j] for k in every)
+    ]
+    found, steps = graph_of_records(edges, lengths, records)
+    assert sorted(found.tolist()) == due
+    assert [far[i, j] * 2**30 for i, j in found] == steps.tolist()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_diameter_is_the_largest_distance(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree = [(int(rng.integers(0, k)), k) for k in range(1, 25)]
+    domain = Domain.from_graph(tree, rng.uniform(0.1, 3.0, len(tree)))
+    assert domain.metric.diameter == domain.distances().max()
 
 
 def test_triangles_stay_within_twice_the_straight_line(city: City) -> None:
