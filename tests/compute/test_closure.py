@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import jax
 import numpy as np
 import pytest
 from helpers import KINDS, is_private, random_domain
@@ -11,8 +12,9 @@ from machines import FLOOR, OUTPUTS, SIZE, dense, table, tiled, town
 
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.compute.closure import AGREED, AROUND, Closure
-from panda_mdp.compute.jax.device import precise
+from panda_mdp.compute.closure import AGREED, AROUND, Closure, closure_of
+from panda_mdp.compute.jax.closure import closure_for
+from panda_mdp.compute.jax.device import make_mesh, precise
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.methods.optimal.program import Graph, broken_pairs
 from panda_mdp.privacy.quantise import (
@@ -230,6 +232,22 @@ def test_repairing_a_solved_table_costs_next_to_nothing():
     repaired = repair(Closure(domain), solved.matrix, 5.0)
     assert repaired.common_share == 0
     assert problem.expected_loss(repaired.matrix) <= 1.001 * solved.loss
+
+
+@pytest.mark.parametrize("rounds", ["rounds", "centred_rounds"])
+def test_closing_along_links_on_a_device_is_the_hosts(rounds):
+    domain = pm.synthetic_city(300, seed=7).road_domain(90, seed=0)
+    host = closure_of(domain)
+    device = closure_for(domain, make_mesh(jax.devices()[:1]), OUTPUTS)
+    matrix = np.random.default_rng(1).dirichlet(np.full(OUTPUTS, 0.2), 90)
+    starts = [closure.start(matrix, 1e-3) for closure in (host, device)]
+    both = [getattr(c, rounds)(z, 2.0) for c, z in zip((host, device), starts, strict=True)]
+    for _ in range(4):
+        (here, sums), (there, others) = (next(one) for one in both)
+        np.testing.assert_allclose(device.host(there), host.host(here), rtol=1e-6)
+    assert device.excess(others) == pytest.approx(host.excess(sums), rel=1e-3, abs=1e-7)
+    repaired = repair(device, matrix, 2.0)
+    assert repaired.common_share == 0 and is_private(domain, repaired.matrix, 2.0)
 
 
 # Tables over a floor.

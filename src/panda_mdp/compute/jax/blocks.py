@@ -39,6 +39,8 @@ AT_ONCE = 8
 """Outputs, or sources, that loops over them take at once."""
 SLOT_BITS = 32
 """What a source lends stands before its place in one integer: a maximum finds both."""
+STILL = 1e-12
+"""A table that rises by no more than this share has come to rest along its links."""
 MOST_SCALINGS = 40
 """They end as soon as all rows stand still: a row that is off moves when it is quantised."""
 
@@ -411,6 +413,29 @@ def raise_and_scale(z, known, nearest, c: Blocks, active, limits):
         body,
         (z, jnp.ones(c.real.shape), jnp.float64(jnp.inf), jnp.int32(0)),
     )[:2]
+
+
+@mapped((TABLE, WHOLE, BLOCKS, WHOLE, WHOLE), (TABLE, WHOLE))
+def relax_and_scale(z, links, c: Blocks, epsilon, lowers):
+    """A dense table raised along links until nothing changes, or lowered, with rows scaled to sum
+    to 1; and what they summed to before, (T, 64)."""
+    others, away = links
+    lent = jnp.exp(-epsilon * away)[:, :, None]
+
+    def sweep(state):
+        before, _ = state
+        after = jax.lax.fori_loop(
+            0, len(others), lambda k, rows: jnp.maximum(rows, lent[k] * rows[others[k]]), before
+        )
+        return after, jnp.any(after > before * (1 + STILL))
+
+    turned = jnp.where(lowers, 1 / _flat(z), _flat(z))
+    rows, _ = jax.lax.while_loop(lambda state: state[1], sweep, (turned, jnp.bool_(True)))
+    out = jnp.where(lowers, 1 / rows, rows).reshape(z.shape)
+    used = c.there & c.exists[0]
+    sums = summed(jnp.sum(jnp.where(used, out, 0.0), axis=2))
+    sums = jnp.where(c.real, sums, 1.0)
+    return jnp.where(used, out / sums[:, :, None], 1.0), sums
 
 
 @jax.jit

@@ -21,7 +21,16 @@ from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import FlooredRows, Int32Array
-from panda_mdp.compute.closure import AGREED, FLOOR, ROOM, SETTLED, Closure, Rounds, floor_row
+from panda_mdp.compute.closure import (
+    AGREED,
+    FLOOR,
+    ROOM,
+    SETTLED,
+    Closure,
+    LinkClosure,
+    Rounds,
+    floor_row,
+)
 from panda_mdp.compute.jax import blocks, floored, triton
 from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
 from panda_mdp.compute.jax.device import (
@@ -34,7 +43,7 @@ from panda_mdp.compute.jax.device import (
     measures,
     precise,
 )
-from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR, MEMORY_FULL, WIDTH
+from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR, MEMORY_FULL, WIDTH, host_rate
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE
 
@@ -491,6 +500,50 @@ class JaxClosure(Closure):
         return np.stack([starts[tile] + row, starts[other] + at % TILE], axis=1), mass[tile, row, k]
 
 
+class JaxLinkClosure(LinkClosure, JaxClosure):
+    """Closes along the pairs that imply all others, all rows together."""
+
+    patience = Closure.patience
+    centres_near = False
+
+    @cached_property
+    def _links(self) -> tuple[Array, Array]:
+        """The k-th neighbour of every row of the tiles, (most, rows), and how far it is; where
+        there is none the row itself, infinitely far."""
+        links = self._whole
+        count = np.diff(links.starts)
+        shape = (int(count.max()), self.grid.members.size)
+        others = np.tile(np.arange(shape[1], dtype=np.int32), (shape[0], 1))
+        away = np.full(shape, np.inf)
+        place = np.arange(len(links.others)) - links.starts[links.firsts], self.slot[links.firsts]
+        others[place] = self.slot[links.others]
+        away[place] = links.lengths
+        return self._on.whole(others), self._on.whole(away)
+
+    def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Rounds:
+        return self._rounds(z, epsilon, (False,))
+
+    def centred_rounds(
+        self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
+    ) -> Rounds:
+        return self._rounds(z, epsilon, (True, False))
+
+    def _rounds(self, z: Any, epsilon: float, sides: tuple[bool, ...]) -> Rounds:
+        for lowers in itertools.cycle(sides):
+            with precise():
+                z, sums = blocks.relax_and_scale(
+                    self._mesh, z, self._links, self.cut.blocks, np.float64(epsilon), lowers
+                )
+            yield z, sums
+
+    def excess(self, sums: Any) -> float:
+        return float(self._excesses(np.asarray(sums).ravel()[self.slot]).max())
+
+    def rate(self, z: Any) -> float:
+        whole = self.host(z)
+        return host_rate(self.domain, np.log(whole), whole.view(np.int64))[0]
+
+
 def lists_of(owner: IntArray, what: IntArray, owners: int, fill: int) -> Int32Array:
     """What belongs to every owner, in order, padded to a common length."""
     counts = np.bincount(owner, minlength=owners)
@@ -509,7 +562,8 @@ def power(count: int) -> int:
 @lru_cache(maxsize=2)
 def closure_for(domain: Domain, mesh: Mesh, outputs: int = WIDTH) -> JaxClosure:
     """The closure of a domain, kept: audits of one domain follow each other."""
-    return JaxClosure(domain, mesh, outputs)
+    links = domain.metric.generating_pairs is not None
+    return (JaxLinkClosure if links else JaxClosure)(domain, mesh, outputs)
 
 
 def device_rate(

@@ -233,7 +233,11 @@ class TileGrid:
         members = np.where(across < sizes[:, None], tiles.starts[:-1, None] + across, -1).astype(
             np.int64
         )
-        distances, tables = laid_out(metric, tiles.order[np.maximum(members, 0)])
+        # Along pairs that imply all others distances are known.
+        distances: Any = None
+        tables: Any = ()
+        if metric.generating_pairs is None:
+            distances, tables = laid_out(metric, tiles.order[np.maximum(members, 0)])
         return cls(
             members,
             distances,

@@ -92,7 +92,7 @@ class Engine:
         if host or problem.domain.metric.generating_pairs is None:
             tiling = tiling_for(problem, graph, self.tiling, host=host)
         else:
-            # Tables under path metrics are closed on the host, as a whole.
+            # Tables under path metrics are closed as a whole.
             tiling = Tiling.whole(problem)
         if tiling.one and isinstance(problem.loss, DistanceLoss):
             problem = replace(problem, loss=problem.loss.stored())
@@ -157,9 +157,6 @@ class JaxEngine(Engine):
     def closure(self, problem: Problem) -> Closure:
         from panda_mdp.compute.jax.closure import closure_for
 
-        if problem.domain.metric.generating_pairs is not None:
-            # Along edges the host closes in less time than tables take to travel.
-            return super().closure(problem)
         return closure_for(problem.domain, self.mesh, problem.outputs_count)
 
     @property
