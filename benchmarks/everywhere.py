@@ -1,6 +1,7 @@
 """What privacy at every point costs: bounding gradients, beside solving again at a smaller epsilon.
 
     python benchmarks/everywhere.py [--nats 0.1 0.2] [--width 2.4 4] [--gap 0.01]
+    python benchmarks/everywhere.py --nats 0.2 --width 5 --gap 0.005 --least 6400
 
 Squares of `width` / epsilon km a side under displacement, about 50 of their vertices as outputs.
 All losses are expected losses over points that draw at random vertices. "vertices" is the vertices'
@@ -8,7 +9,8 @@ own optimum, which is not private between them: eps_c is its rate there. "again"
 optimum at the largest epsilon whose tables are private between them for sure, "everywhere" is
 optimal_everywhere; behind both their prices, over "vertices". The first two are certified to
 `gap` against all tables over the vertices, the last gap against every mechanism that is private at
-every point. Its time is split into the lower bound and the rest.
+every point. Its time is split into the lower bound and the rest. With --least instead how low any
+table of the mesh can come that keeps the slope of every triangle, by that many iterations.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import time
 import numpy as np
 
 import panda_mdp as pm
+from panda_mdp.methods.mesh_repair import ConeSolver, MeshRepair
+from panda_mdp.methods.optimal.program import constraint_graph, warm_start
 from panda_mdp.privacy.continuous import audit_mesh
 from panda_mdp.table.claims import spread
 
@@ -62,15 +66,36 @@ def row(nats: float, width: float, gap: float) -> str:
     )
 
 
+def least(nats: float, width: float, gap: float, iterations: int) -> str:
+    problem = question(nats, width)
+    points = spread(problem)
+    plain = pm.optimal(points, gap, backend="cpu")
+    repair = MeshRepair(points, problem.domain.mesh)
+    start = warm_start(points, constraint_graph(points.domain, EPSILON))
+    cones = ConeSolver(points.weighted_loss, problem.domain.mesh.triangles, repair.slope, start)
+    cones.advance(iterations)
+    bound, table = cones.bound(), points.expected_loss(repair.run(cones.matrix()))
+    prices = " to ".join(f"{100 * (x / plain.loss - 1):.2f}" for x in (bound, table))
+    return (
+        f"{nats:g}, {width:g}: vertices {1000 * plain.loss:.1f} m to {100 * plain.gap:.2f} %, "
+        f"triangles {1000 * bound:.1f} to {1000 * table:.1f} m, {prices} % over them"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nats", type=float, nargs="+")
     parser.add_argument("--width", type=float, nargs="+")
     parser.add_argument("--gap", type=float, default=0.01)
+    parser.add_argument("--least", type=int, metavar="ITERATIONS")
     options = parser.parse_args()
     asked = SETTINGS
     if options.nats or options.width:
         asked = list(itertools.product(options.width or [2.4], options.nats or [0.1, 0.2, 0.4]))
+    if options.least:
+        for width, nats in asked:
+            print(least(nats, width, options.gap, options.least), flush=True)
+        return
     pm.optimal_everywhere(question(0.5, 2.0))  # compiles
     print(
         "| eps x spacing | eps x width | table | vertices | their eps_c / eps | again | everywhere "

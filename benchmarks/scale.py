@@ -8,7 +8,8 @@
 
 Every case is a process of its own, so that its peak memory is its own. It is solved twice: the
 first run compiles, or loads what an earlier process compiled, the second does not, and their
-difference is listed as such. `--anew` solves it once more as a new problem, of whose domain
+difference is listed as such. `--keep FOLDER` keeps metrics by density there, which take minutes to
+make where nothing is compiled. `--anew` solves it once more as a new problem, of whose domain
 nothing is known yet. Importing JAX counts for no run. Each run gives one JSON line with stages,
 trace, gap, audited epsilon, peak memory and the programs that JAX compiled or loaded, appended to
 results.jsonl in --out: runs of several machines lie side by side there, and the report takes all.
@@ -34,6 +35,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import panda_mdp as pm
+from panda_mdp.space.paths import PathMetric
 
 ROOT = Path(__file__).resolve().parent.parent
 Case = dict[str, Any]
@@ -52,6 +54,7 @@ def case(city: str, records: int | None, gap: float, backend: str, outputs: int 
         "seed": 0,
         "time_limit": 1500.0,
         "metric": "straight",
+        "keep": None,
     }
 
 
@@ -82,6 +85,7 @@ def main() -> None:
     parser.add_argument("--records", nargs="+", default=["all"])
     parser.add_argument("--outputs", nargs="+", type=int, default=[100])
     parser.add_argument("--metric", nargs="+", default=["straight"], choices=METRICS)
+    parser.add_argument("--keep", type=Path, help="folder of metrics by density")
     parser.add_argument("--tasks", type=int, default=1)
     parser.add_argument("--gaps", nargs="+", type=float, default=[0.02, 0.01])
     parser.add_argument("--backend", default="cpu", choices=["cpu", "jax"])
@@ -127,6 +131,7 @@ def wanted(options: argparse.Namespace) -> list[Case]:
             "time_limit": options.time_limit,
             "path": path,
             "metric": metric,
+            "keep": options.keep and str(options.keep.resolve()),
         }
         for metric in options.metric
         for count in options.records
@@ -156,7 +161,7 @@ def run_case(one: Case) -> None:
         count_programs()
     path, size = one["path"], max(5000, one["records"] or 0)
     city = pm.synthetic_city(size) if path == "synthetic" else pm.load_city(path)
-    shape = one["records"], one["outputs"], one["tasks"], one["seed"], one["metric"]
+    shape = one["records"], one["outputs"], one["tasks"], one["seed"], one["metric"], one["keep"]
     problem = instance(city, *shape)
     rows = [solve(problem, one) for _ in range(one["runs"])]
     anew = solve(instance(city, *shape), one)["seconds"] if one["anew"] else None
@@ -185,6 +190,7 @@ def instance(
     tasks: int,
     seed: int,
     metric: str = "straight",
+    keep: str | None = None,
 ) -> pm.Problem:
     """The paper's set-up: random records, outputs and tasks; travel loss; epsilon 5 per km, along
     streets too, or 1 per nat with a thousandth of all junctions in each ball."""
@@ -193,13 +199,31 @@ def instance(
     if metric == "road":
         domain = city.road_domain(domain.nodes)
     elif metric == "density":
-        domain = city.density_domain(max(20, city.nodes // 1000), None, domain.nodes)
+        domain = by_density(city, domain.nodes, keep)
     print(f"domain, {metric}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
     rng = np.random.default_rng(seed)
     chosen = rng.choice(domain.size, size=outputs, replace=False)
     targets = rng.choice(domain.size, size=tasks, replace=False)
     loss = pm.travel_loss(city, domain, chosen, targets)
     return pm.Problem(domain, chosen, loss, epsilon=1.0 if metric == "density" else 5.0)
+
+
+def by_density(city: pm.City, nodes: np.ndarray, keep: str | None) -> pm.Domain:
+    """The domain of nodes by density, from a folder where it was made before."""
+    path = keep and Path(keep) / f"{city.name}-{len(nodes)}-density.npz"
+    if path and path.exists():
+        with np.load(path) as kept:
+            if np.array_equal(kept["nodes"], nodes):
+                parts = (kept[name] for name in ("edges", "steps", "unit", "lat", "lon"))
+                edges, steps, unit, lat, lon = parts
+                return pm.Domain(PathMetric(edges, steps, str(unit), lat, lon)).with_nodes(nodes)
+    domain = city.density_domain(max(20, city.nodes // 1000), None, nodes)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        metric: Any = domain.metric
+        arrays = {name: getattr(metric, name) for name in ("edges", "steps", "unit", "lat", "lon")}
+        np.savez_compressed(path, nodes=nodes, **arrays)
+    return domain
 
 
 def sampled_rate(table: pm.Mechanism, sources: int = 1000) -> float:
