@@ -17,7 +17,7 @@ iterates are.
 most y. That part of it can be lent: in equal shares to all neighbours, by lowering what they lend
 first, and by lending them then. No least falls and many rise, so the bound does. Along few edges,
 where multipliers have to travel through many of them, a few rounds of it before every bound, from
-which the iteration goes on, save half of the iterations.
+which the iteration goes on, save a third of the iterations and more.
 
 `Halpern` holds the method, `GraphSolver` what all machines share for a program (program.py);
 `CpuSolver` has the arrays of compiled loops over nodes and edges on all cores, `jax_solver.py`
