@@ -34,6 +34,8 @@ LARGEST_POWER = 250
 distance may be to it, rounded up."""
 MOST_STORED = 1 << 26
 """Losses, half a GiB of them, that are stored; more are computed as they are used."""
+FEW_OUTPUTS = 256
+"""Of so many outputs a table is made as a whole, and its losses take no more than it does."""
 
 
 def distance_loss(
@@ -41,8 +43,9 @@ def distance_loss(
 ) -> FloatArray | DistanceLoss:
     """Displacement d(x, y)^power, shape (K, m), in the domain's unit to that power.
 
-    An array of up to `MOST_STORED` losses. More than that, as where any place of a whole city may
-    be reported, are computed as they are used: `DistanceLoss`, which a problem takes as well.
+    An array of up to `MOST_STORED` losses, and of few outputs, where a table is no smaller. Where
+    any place of a whole city may be reported they are computed as they are used: `DistanceLoss`,
+    which a problem takes as well.
 
     >>> distance_loss(Domain.from_vectors([[0.0], [1.0], [3.0]]), [0], power=2).ravel().tolist()
     [0.0, 1.0, 9.0]
@@ -50,7 +53,7 @@ def distance_loss(
     if not (np.isfinite(power) and power > 0):
         raise ProblemError(f"power is {power!r}; it must be positive and finite")
     columns = check_indices(outputs, domain.size, "outputs", ProblemError)
-    if domain.size * len(columns) > MOST_STORED:
+    if domain.size * len(columns) > MOST_STORED and len(columns) > FEW_OUTPUTS:
         return DistanceLoss(domain, columns, power)
     distance = domain.distances(None, columns)
     return distance if power == 1 else distance**power

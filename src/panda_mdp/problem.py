@@ -297,7 +297,9 @@ class Problem(RebuiltOnCopy):
     @cached_property
     def weighted_loss(self) -> FloatArray:
         """p_x c_xy, the objective's coefficients."""
-        return frozen(self.prior[:, None] * np.asarray(self.loss))
+        computed = isinstance(self.loss, DistanceLoss)
+        loss = self.loss.stored() if computed else np.asarray(self.loss)
+        return frozen(self.prior[:, None] * loss)
 
     @property
     def loss_error(self) -> float:
