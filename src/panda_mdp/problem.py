@@ -297,8 +297,8 @@ class Problem(RebuiltOnCopy):
     @cached_property
     def weighted_loss(self) -> FloatArray:
         """p_x c_xy, the objective's coefficients."""
-        computed = isinstance(self.loss, DistanceLoss)
-        loss = self.loss.stored() if computed else np.asarray(self.loss)
+        given = self.loss
+        loss = given.stored() if isinstance(given, DistanceLoss) else np.asarray(given)
         return frozen(self.prior[:, None] * loss)
 
     @property
