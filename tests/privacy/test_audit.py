@@ -343,7 +343,7 @@ def test_memory_of_5000_records(args):
 
 def test_fallback_memory_does_not_grow_with_outputs_squared():
     done = subprocess.run(
-        [sys.executable, "-c", LARGE, "1000", "2000", "numpy"],
+        [sys.executable, "-c", LARGE, "2000", "2000", "numpy"],
         capture_output=True,
         text=True,
         check=False,
