@@ -195,8 +195,9 @@ def row_parts(squares: Any, records: Any, rows: Any, xp: Any = np) -> tuple[Any,
     entry, and the least squared distance of another record, with that record."""
     own = xp.arange(squares.shape[1]) == records[:, None]
     others = xp.where(own, np.inf, squares)
+    nearest = others.argmin(axis=1)
     sums = rows.sum(axis=1), rows.sum(axis=1, dtype=float)
-    return *sums, rows.max(axis=1), others.min(axis=1), others.argmin(axis=1)
+    return *sums, rows.max(axis=1), others[xp.arange(len(others)), nearest], nearest
 
 
 @dataclass(frozen=True, eq=False)

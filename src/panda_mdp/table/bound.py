@@ -212,15 +212,14 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
     metric = problem.domain.metric
     centres = star_centres(problem)
     slope = -problem.epsilon * (1 + metric.relative_error + 3 * LIBRARY_ERROR)
+    # Of losses that are distances 0: a record is at none from itself.
+    nearest = np.zeros(problem.outputs_count)
     placed = getattr(problem.loss, "placed", None)
     if placed and centres is problem.reports.records:
         from panda_mdp.compute.jax.peaks import star_sums
 
-        # A record is at no distance from itself.
-        nearest = np.zeros(problem.outputs_count)
         least, sums = star_sums(placed, problem.prior, prices, slope, _star_block)
     else:
-        nearest = problem.prior[centres] * problem.loss[centres, np.arange(len(centres))]
         least = np.empty(problem.size)
         sums = np.zeros(problem.outputs_count)
         step = max(1, CACHED_ENTRIES // problem.outputs_count)
@@ -233,6 +232,8 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
                 records = every[part]
                 costs = problem.prior[records, None] * losses[part]
                 own = centres == records[:, None]
+                x, y = np.nonzero(own)
+                nearest[y] = costs[x, y]
                 some = _star_block(costs, far[part], own, prices[records], slope)
                 least[records], lent = some
                 sums += lent.sum(axis=0)

@@ -67,6 +67,9 @@ FAINT = 0.005
 TINY = 1e-300
 FAINTEST = 1e-200
 """That sums of what far records give are divided by at least; the least weight."""
+DUE, SPARE = 1e-50, 1e5
+"""What is due is taken for at least the one, what is spare for at most the other: a flow is less
+than it might be then, and finite."""
 LEAST = 1e-10
 """Of the floor's loss, that a column is worth."""
 
@@ -145,8 +148,12 @@ class Columns:
             if not np.isfinite(curve).all():
                 raise scipy.linalg.LinAlgError("costs lie too far apart for a centre")
             step = scipy.linalg.solve(curve, slope, assume_a="pos")
-            ends = self.known @ step * weights / barrier, -step / below, step / above
-            near = slope @ step < 0.25 * barrier
+            with np.errstate(over="ignore", invalid="ignore"):
+                ends = self.known @ step * weights / barrier, -step / below, step / above
+                rise = slope @ step
+            if not (np.isfinite(rise) and all(np.isfinite(end).all() for end in ends)):
+                raise scipy.linalg.LinAlgError("prices lie too far apart for a centre")
+            near = rise < 0.25 * barrier
             prices = prices + step * (1.0 if near else min(1.0, 0.9 / max(map(np.max, ends))))
             if near:
                 break
@@ -194,7 +201,7 @@ class Columns:
         tuning = self.tuning
         spare = self.cost[:, y] - prices
         paid = np.flatnonzero(spare < 0)
-        given = np.maximum(spare, 0)
+        given = np.clip(spare, 0, SPARE)
         near = self.decay[paid]
         best = self.heights[y, paid]
         received = np.zeros(len(paid))
@@ -202,7 +209,7 @@ class Columns:
         for q in tuning.sharpness if len(paid) else ():
             sharp = powered(near, q)
             weights = self.heights[y, paid] ** q
-            lent = sharp * near / -spare[paid, None]
+            lent = sharp * near / np.maximum(-spare[paid, None], DUE)
             for _ in range(tuning.steps):
                 got = weights * (lent @ (given / np.maximum(weights @ sharp, TINY)))
                 if got.min() > received.min():
