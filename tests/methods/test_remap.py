@@ -47,7 +47,7 @@ def test_loss_never_rises_and_sums_stay_exact(seed: int) -> None:
 def test_nothing_moves_where_every_output_is_best() -> None:
     domain = Domain.from_vectors([[0.0], [1.0]])
     mechanism = exponential(Problem(domain, [0, 1], [[1, 1], [1, 1]], 1.0))
-    assert best_response(mechanism).tolist() == [0, 1]
+    assert best_response(mechanism.problem, mechanism.matrix).tolist() == [0, 1]
     assert remap(mechanism).loss == mechanism.loss
 
 

@@ -55,7 +55,7 @@ def remap(mechanism: Table) -> Table:
     """
     spent = stopwatch()
     problem = mechanism.problem
-    target = best_response(mechanism)
+    target = best_response(problem, mechanism.matrix)
     weights = np.zeros_like(mechanism.weights)
     for y, better in enumerate(target):
         weights[:, better] += mechanism.weights[:, y]
@@ -77,10 +77,10 @@ def remap(mechanism: Table) -> Table:
     return min(mechanism, lifted, key=lambda table: table.loss)
 
 
-def best_response(mechanism: Table) -> IntArray:
+def best_response(problem: Problem, matrix: FloatArray) -> IntArray:
     """f(y) of `remap`, as columns."""
-    columns = np.arange(mechanism.problem.outputs_count)
-    costs = mechanism.matrix.T @ mechanism.problem.weighted_loss
+    columns = np.arange(problem.outputs_count)
+    costs = matrix.T @ problem.weighted_loss
     target = costs.argmin(axis=1)
     # Sums in another order differ in the last digits; nothing is moved for so little.
     stay = costs[columns, columns] <= costs[columns, target] * (1 + 1e-12)

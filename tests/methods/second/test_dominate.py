@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy
-from helpers import displacement_problem, random_domain
+from helpers import displacement_problem, is_private, random_domain
 from scipy.optimize import linprog
 
 import panda_mdp as pm
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.errors import InfeasibleError, MethodError, TimeLimitError
 from panda_mdp.meaning.epsilon import least_epsilon
 from panda_mdp.methods.certify import Budget
-from panda_mdp.methods.references import android_grid
+from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine
+from panda_mdp.methods.optimal.program import TilingTuning
+from panda_mdp.methods.references import android_grid, at_displacement
 from panda_mdp.methods.second import dominate as dominance
 from panda_mdp.methods.second.dominate import measures_of
 
@@ -342,3 +345,33 @@ def test_a_table_that_misses_the_error_does_not_hold():
     assert told["factor"] <= 1 and told["loss"][0] <= told["loss"][1]
     assert told["error"][0] < told["error"][1] * 0.999
     assert not told["holds"]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "jax"])
+def test_tiles_and_accelerators_bracket_the_same_factor(backend):
+    """Tables over a floor, made where only some outputs are seen, against the one made as a whole:
+    each one's bound lies below the other's factor, and every measure is the attack's."""
+    if backend == "jax":
+        pytest.importorskip("jax")
+    tiling = TilingTuning(least_outputs=32, host_outputs=32, worthwhile=0.9)
+    engine = {"cpu": CpuEngine, "jax": JaxEngine}[backend]
+    problem = grid(10, 4.0)
+    reference = at_displacement(problem, lambda at: pm.remap(pm.planar_laplace(at)), 0.9)
+    problem = problem.with_epsilon(1.02 * reference.problem.epsilon)
+    measures = measures_of(problem, [reference], (0.6, 1.1))
+    budget = Budget(0.05)
+    whole, tiled = (
+        dominance.least_factor(problem, [reference], measures, budget, backend=on)
+        for on in (CpuEngine(), engine(tiling=tiling))
+    )
+    assert isinstance(tiled.weights, FlooredRows) and not isinstance(whole.weights, FlooredRows)
+    told, other = (table.details["dominates"] for table in (tiled, whole))
+    assert told["bound"] <= other["factor"] and other["bound"] <= told["factor"]
+    assert told["bound"] <= told["factor"] <= 1.06 * told["bound"]
+    assert told["holds"] and tiled.loss <= reference.loss
+    assert is_private(problem.domain, np.asarray(tiled.weights), problem.epsilon)
+    seen, theirs = (pm.attack(table, radii=(0.6, 1.1)) for table in (tiled, reference))
+    assert seen.vulnerability <= told["factor"] * theirs.vulnerability * (1 + 1e-9)
+    assert seen.error >= theirs.error * (1 - 1e-4)
+    for radius in (0.6, 1.1):
+        assert seen.located[radius] <= told["factor"] * theirs.located[radius] * (1 + 1e-9)

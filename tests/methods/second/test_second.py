@@ -296,7 +296,7 @@ def test_a_limit_by_the_first_order_method_brackets_the_least_loss(name):
     assert is_private(problem.domain, table.weights, problem.epsilon)
 
 
-def test_a_first_table_from_another_backend_is_gone_on_with_on_the_cpu():
+def test_both_stages_on_another_backend_keep_the_lps_bounds():
     pytest.importorskip("jax")
     problem = problem_of(5, 12, 6)
     table = pm.second_objective(problem, "vulnerability", 0.05, backend="jax")
@@ -398,10 +398,10 @@ def test_an_error_is_that_of_guesses_anywhere(backend):
 
 def test_the_second_stage_ends_after_the_work_it_is_granted():
     problem = problem_of(5, 12, 6)
-    first, trade_off = first_table(problem, "cpu", Budget(0.01))
+    first, before = first_table(problem, "cpu", Budget(0.01))
     goal = objective(problem, "vulnerability", None, first.matrix)
     limit = Limit(goal, first, 1.02 * first.loss)
-    for solver in (trade_off, None):
+    for solver in (before.iterates, None):
         descent = Descent(limit, solver)
         solved = certify(descent, Budget(1e-9, iterations=200))
         assert (solved.stopped, descent.iterations) == ("iterations", 200)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
+from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, owners
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import NEAR_NATS
 from panda_mdp.compute.pairs import Backend
@@ -75,6 +75,16 @@ class SparseFinish:
     def _nearly(self, table: Candidate) -> Any:
         """The table closed once over near pairs."""
         return next(table.closure.rounds(table.z, self.problem.epsilon * (1 - SLACK), NEAR_NATS))[0]
+
+    def closed(self, table: Candidate) -> FloatArray:
+        """A table made private over all pairs, K x m, and its floor as one more row."""
+        epsilon = self.problem.epsilon * (1 - SLACK)
+        done = close_until_private(table.closure, table.z, epsilon)
+        closure: Any = done.closure
+        starts, columns, values = closure.rows(done.matrix)
+        whole = np.tile(closure.cut.floor, (self.problem.size + 1, 1))
+        whole[owners(starts), columns] = values
+        return whole
 
     def certify(self, table: Candidate, standing: Standing) -> Mechanism:
         """Close and scale until the audited rate is below epsilon, quantise and audit."""

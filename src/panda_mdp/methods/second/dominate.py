@@ -33,6 +33,8 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import current_clock, within
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.methods.certify import Budget, Report
+from panda_mdp.methods.optimal.optimal import Machine
+from panda_mdp.methods.optimal.program import Program
 from panda_mdp.methods.second.limits import Limit
 from panda_mdp.methods.second.objectives import (
     Forms,
@@ -40,6 +42,7 @@ from panda_mdp.methods.second.objectives import (
     Guesses,
     Losses,
     Measure,
+    Tiled,
     guess_sets,
     place_error,
 )
@@ -108,7 +111,7 @@ class Combined(Forms):
     @property
     def offset(self) -> float:
         """Within the limits no w_j is more than it may be."""
-        taken = self.rates[-len(self._fixed) :] * self._fixed
+        taken = self.rates[len(self.rates) - len(self._fixed) :] * self._fixed
         return float(-taken.sum() - 1e-12 * np.abs(taken).sum())
 
     @property
@@ -158,12 +161,16 @@ class Combined(Forms):
         """By which share, at most, what is limited lies beyond that."""
         limits = (measure for measure in self.measures if not measure.shared)
         beyond = ((m.gain.value(table) - m.fixed) / (abs(m.fixed) or math.inf) for m in limits)
-        return max(0.0, *beyond)
+        return max([0.0, *beyond])
 
     def value(self, table: FloatArray) -> float:
         """t, and what is missing many times."""
-        shares = (m.gain.value(table) / m.reference for m in self.measures if m.shared)
-        return max(shares) + SHORT * self._missing(table)
+        values = np.array([m.gain.value(table) for m in self.measures if m.shared])
+        return self.worth(values) + SHORT * self._missing(table)
+
+    def worth(self, values: FloatArray) -> float:
+        shared = [m.reference for m in self.measures if m.shared]
+        return float((values[: len(shared)] / shared).max())
 
     def penalty(self, table: FloatArray) -> float:
         return float(self._missing(table) > ERROR_ROUNDING)
@@ -187,13 +194,26 @@ class Combined(Forms):
             terms += found
         return terms
 
+    def on(self, program: Program) -> Forms:
+        if not program.tiling.one:
+            return Tiled.over(program, self)
+        own = tuple(replace(m, gain=m.gain.on(program)) for m in self.measures)
+        return replace(self, measures=own)
+
+    @property
+    def gains(self) -> list[tuple[float, Forms]]:
+        return list(zip(self.rates, self.parts, strict=True))
+
     def moved(self, table: FloatArray, weights: FloatArray) -> Combined:
         """Rates that follow what is worst at a table."""
         own = zip(self.measures, self._split(weights), strict=True)
         # With the guesses that are best now: those that were held err more.
         kept = tuple(replace(m, gain=m.gain.moved(table, w)) for m, w in own)
         values = np.array([m.gain.forward(table).max(axis=0).sum() for m in kept])
-        references = np.array([m.reference for m in kept if m.shared])
+        return replace(self, measures=kept).paced(values)
+
+    def paced(self, values: FloatArray) -> Combined:
+        references = np.array([m.reference for m in self.measures if m.shared])
         (rates, prices), (gained, limited) = (
             np.split(both, [len(references)]) for both in (self.rates, values)
         )
@@ -205,7 +225,7 @@ class Combined(Forms):
         size = np.maximum(np.abs(self._fixed), 1e-150)
         prices = prices + pace / ERROR_PACE * (limited - self._fixed + MARGIN * size) / size**2
         rates = np.append(rates, np.maximum(prices, 0.0))
-        return replace(self, measures=kept, rates=rates, looks=self.looks + 1)
+        return replace(self, rates=rates, looks=self.looks + 1)
 
 
 def dominate(
@@ -260,10 +280,12 @@ def least_factor(
     progress: Report | None = None,
     decide: bool = False,
     corners: Sequence[FloatArray] = (),
+    backend: Machine = "auto",
 ) -> Mechanism:
     """`dominate` with measures of any kind; to `decide`, it ends as soon as it is known whether t
     is at most 1. Under the priors of `corners` loss and error are limited too."""
-    first, trade_off = first_table(problem, "cpu", replace(budget, gap=0.01), progress)
+    begun = replace(budget, gap=0.01)
+    first, before = first_table(problem, backend, begun, progress, not corners, EXACT_ENTRIES)
     most = min(float(other.loss) for other in references)
     if not first.loss < most:
         least = first.lower_bound or 0.0
@@ -274,26 +296,19 @@ def least_factor(
             value=least,
             limit=most,
         )
-    exact = problem.loss.size <= EXACT_ENTRIES
-    table = None if exact else first.matrix
     priors = [problem.prior, *corners]
     theirs = [under(references, prior) for prior in priors]
-    limits = []
-    for prior, (loss, error) in zip(priors, theirs, strict=True):
-        at = replace(problem, prior=prior)
-        unit = loss or 1.0
-        # No table has more than the loss where reports are their own best guesses, nor than a guess
-        # without a report.
-        most_error = min(loss, place_error(at, np.ones((problem.size, 1))))
-        aim = max(min(error * (1 + MARGIN / 20), most_error * UNDER), error * UNDER)
-        off = Guesses.around(at, table)
-        lost = Losses.under(at, unit)
-        limits.append(Measure("error", off, error or 1.0, False, -error, -aim))
-        limits.append(Measure("loss", lost, 1.0, False, loss / unit, loss / unit * UNDER))
+    limits: list[Measure] = []
+    # On tiles and accelerators the error is not followed: of a loss that is the displacement, and
+    # of reports that are their own best guesses, as those are that are handed out, it is the loss.
+    if before is None or corners or not before.on_nodes:
+        table = None if before is None else first.matrix
+        for prior, (loss, error) in zip(priors, theirs, strict=True):
+            limits += _limits(replace(problem, prior=prior), loss, error, table)
     # The first loss is limited exactly.
     forms = Combined.about(measures, [*limits[:1], *limits[2:]])
     limit = Limit(forms, first, most, enough=1.0 if decide else None)
-    standing = second_solve(limit, exact, trade_off, budget, progress)
+    standing = second_solve(limit, before, budget, progress)
     best = standing.certified
     gained = sorted((m.gain.value(best.matrix), m.reference, m.name) for m in measures)
     factor = max(value / reference for value, reference, _ in gained)
@@ -313,6 +328,18 @@ def least_factor(
         ),
     }
     return concluded(standing, first, "dominates", facts)
+
+
+def _limits(problem: Problem, loss: float, error: float, table: FloatArray | None) -> list[Measure]:
+    """The error is at least, and the loss at most, what it is of the references."""
+    # No table has more than the loss where reports are their own best guesses, nor than a guess
+    # without a report.
+    most_error = min(loss, place_error(problem, np.ones((problem.size, 1))))
+    aim = max(min(error * (1 + MARGIN / 20), most_error * UNDER), error * UNDER)
+    off = Measure("error", Guesses.around(problem, table), error or 1.0, False, -error, -aim)
+    unit = loss or 1.0
+    lost = Losses.under(problem, unit)
+    return [off, Measure("loss", lost, 1.0, False, loss / unit, loss / unit * UNDER)]
 
 
 def under(tables: Sequence[Table], prior: FloatArray) -> tuple[float, float]:

@@ -13,106 +13,178 @@ whose right side the solver bounds from below in float64 with all rounding accou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.methods.optimal.halpern import CpuSolver
-from panda_mdp.methods.optimal.optimal import CpuEngine
-from panda_mdp.methods.optimal.program import Graph, warm_start
-from panda_mdp.methods.second.objectives import FAINTEST, Forms
-from panda_mdp.problem import Problem
+from panda_mdp.methods.optimal.halpern import GraphSolver
+from panda_mdp.methods.optimal.optimal import CpuEngine, Engine, JaxEngine
+from panda_mdp.methods.optimal.program import Program
+from panda_mdp.methods.second.objectives import FAINTEST, Forms, Tiled
 
 TOGETHER = 4
 """Iterations between two steps of the weights: a step costs about half as much as one."""
 
 
-class TradeOff(CpuSolver):
-    """`CpuSolver` whose cost follows an objective's heaviest forms; without one, the same."""
+class TradeOff(GraphSolver):
+    """What solvers of every machine that stand behind it share: a cost that follows an objective's
+    heaviest forms; without one, the same."""
 
     _goal: Forms | None = None
     price = 0.0
+    program: Program
+    degree: Any
+    weight: float
 
     def aim(self, goal: Forms, price: float) -> None:
         """Minimise loss + `price` v from here on."""
         if self._goal is not goal:
-            if self._goal is None:
-                self._plain = self._cost.copy()
-                self._plain64 = self._cost64
-                self._own_degree = self.degree
-            self._goal = goal
+            self._goal = self.forms = goal
+            self._own_degree = self.degree
             self._take(goal)
-            self._w = goal.heaviest(goal.forward(self.matrix()))
-        self.price = price
-        self._rate = price / self.unit
-        self.degree = self._own_degree + goal.stiffness * self._share[self.program.record]
+            self._w = self.on.heaviest(self.on.forward(self.entries()))
+        self.price = float(price)
+        self._rate = self.price / self.unit
         self._restart()
 
     def follow(self) -> None:
         """Take in the forms that matter for where the table is now."""
-        forms = self.forms.moved(self.matrix(), self._w)
+        if self.program.tiling.one and self.on_host:
+            forms = self.forms.moved(self.matrix(), self._w)
+        else:
+            forms = self.forms.paced(self.on.values(self.entries()))
         if forms is not self.forms:
             self._take(forms)
             self._restart()
 
     def _take(self, forms: Forms) -> None:
         self.forms = forms
-        self._share = forms.shares()
-        steep = forms.steepness(self.program.whole(self._scale) ** 2 / self._share[:, None])
+        self.on = self._placed(forms)
+        share = self.on.shares()
+        steep = self.on.steepness(self.scale**2 / share[:, None])
         # An output that no record may report has no forms to move.
         self._steep = np.maximum(steep, FAINTEST * (steep.max() or 1.0))
+        self.degree = self._own_degree + self._whole(forms.stiffness * share)
 
-    def _connect(self, source: IntArray) -> None:
-        super()._connect(source)
+    def _whole(self, stiffness: Any) -> Any:
+        """What is added to degrees, as their kind of number."""
+        return stiffness
+
+    def _built(self) -> None:
+        """Go on with the same forms on other nodes and edges."""
         if self._goal is not None:
             self._own_degree = self.degree
-            self.aim(self._goal, self.price)
+            before = self.on
+            self._take(self.forms)
+            self._w = self.on.taken_over(before, self._w)
+            self._restart()
+
+    def _placed(self, forms: Forms) -> Any:
+        """Forms over the nodes, where these are."""
+        program = self.program
+        if self.on_host and program.tiling.one:
+            return forms.on(program)
+        if self._program_before is program:
+            return self.on.at(forms)
+        self._program_before = program
+        return self._stored(Tiled.over(program, forms))
+
+    _program_before: Program | None = None
+    on_host = True
+    """Whether arrays are NumPy's."""
+
+    def _stored(self, forms: Tiled) -> Any:
+        """Forms where the nodes are."""
+        return forms
+
+    @property
+    def scale(self) -> Any:
+        """Of the table, on the nodes."""
+        raise NotImplementedError
+
+    def entries(self) -> Any:
+        """The current table on the nodes."""
+        raise NotImplementedError
+
+    def ahead(self, keep: float) -> Any:
+        """Where the last iteration went, before it was drawn back to the anchor."""
+        raise NotImplementedError
+
+    def charge(self, added: Any) -> None:
+        """Iterate at the problem's cost, in its unit, and so much more."""
+        raise NotImplementedError
+
+    def exactly(self, added: Any) -> Any:
+        """Bound from below at the problem's cost and so much more; `None` for that alone."""
+        raise NotImplementedError
 
     def _rescale(self) -> None:
         """Nothing: a table that an objective moves far from is no guess of where it goes."""
 
     def _anchor(self) -> None:
-        super()._anchor()
+        super()._anchor()  # type: ignore[safe-super]
         if self._goal is not None:
-            self._w0 = self._w.copy()
+            self._w0 = self._w
 
     def _iterate(self, steps: int, since: int) -> float:
         if self._goal is None:
-            return super()._iterate(steps, since)
-        moved, forms, rate, record = 0.0, self.forms, self._rate, self.program.record
+            return super()._iterate(steps, since)  # type: ignore[safe-super]
+        moved, on, rate = 0.0, self.on, self._rate
         for done in range(0, steps, TOGETHER):
-            added = rate * forms.adjoint(self._w)[record]
-            np.add(self._plain, added, out=self._cost, casting="same_kind")
+            self.charge(rate * on.adjoint(self._w))
             count = min(TOGETHER, steps - done)
-            moved = super()._iterate(count, since + done)
+            moved = super()._iterate(count, since + done)  # type: ignore[safe-super]
             # With step 1 / (weight stiffness) of the table these are the largest that converge.
-            step = self.weight * forms.stiffness / (rate * self._steep)
-            ahead = forms.forward(self.program.whole(self._mid * self._scale))
-            new = forms.onto(self._w + step * ahead)
+            step = self.weight * on.stiffness / (rate * self._steep)
+            keep = (since + done + count) / (since + done + count + 1.0)
+            new = on.onto(self._w + step * on.forward(self.ahead(keep)))
             if done + count == steps:
                 moved += float(((new - self._w) ** 2 * (rate / step)).sum())
-            keep = (since + done + count) / (since + done + count + 1.0)
             self._w = keep * (2 * new - self._w) + (1 - keep) * self._w0
         return moved
 
     @property
-    def weights(self) -> FloatArray:
+    def weights(self) -> Any:
         """Of the forms, on their simplexes."""
-        return self.forms.onto(self._w)
+        return self.on.onto(self._w)
 
     def least_trade(self) -> float:
         """L with loss + price v >= L for every private table, rigorously."""
-        below = self.forms.below(self.weights)
         # What rounds the product is within what `below` leaves, and the sum's within the kernel's.
-        added = self.price * below[self.program.record]
-        self._cost64 = np.ascontiguousarray(self._plain64 + added)
+        self.exactly(self.price * self.on.below(self.weights))
         try:
             return self.bound()
         finally:
-            self._cost64 = self._plain64
+            self.exactly(None)
 
 
-class TradeOffEngine(CpuEngine):
-    """The cores of this machine, with a solver that a second objective can go on with."""
+def engine_with(engine: Engine, tiles: bool = True) -> Engine:
+    """The same machine with a solver that a second objective can go on with."""
+    if isinstance(engine, JaxEngine):
+        return TradeOffJax(engine.mesh.local_devices[:1], engine.tiling)
+    # Losses outside of tables that are closed as a whole are worked out anew at every look.
+    least = engine.tiling.least_outputs if tiles else 1 << 62
+    return TradeOffCpu(replace(engine.tiling, least_outputs=least, host_outputs=least))
 
-    def solver(self, problem: Problem, graph: Graph, start: FloatArray | None) -> TradeOff:
-        return TradeOff(problem, graph, warm_start(problem, graph) if start is None else start)
+
+class TradeOffCpu(CpuEngine):
+    """The cores of this machine."""
+
+    @property
+    def _iterates(self) -> Callable[..., GraphSolver]:
+        from panda_mdp.methods.second.cpu_trade_off import CpuTradeOff
+
+        return CpuTradeOff
+
+
+class TradeOffJax(JaxEngine):
+    """One accelerator."""
+
+    @property
+    def _iterates(self) -> Callable[..., GraphSolver]:
+        from panda_mdp.methods.second.jax_trade_off import JaxTradeOff
+
+        return partial(JaxTradeOff, mesh=self.mesh)

@@ -31,11 +31,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import FloatArray, offsets
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import check_time
 from panda_mdp.compute.highs import Answer, multipliers
 from panda_mdp.errors import PrivacyError, Stopped
+from panda_mdp.methods.adjust import best_response
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
+from panda_mdp.methods.optimal.finish import Candidate
 from panda_mdp.methods.optimal.lp import (
     INFLATED,
     LARGEST_EXPONENT,
@@ -44,8 +47,10 @@ from panda_mdp.methods.optimal.lp import (
     boxed_rows,
     entry_bounds,
 )
+from panda_mdp.methods.optimal.optimal import Engine, choose
 from panda_mdp.methods.optimal.program import (
     ALL_PAIRS_RECORDS,
+    Program,
     all_pairs,
     boxed_bound,
     constraint_graph,
@@ -53,12 +58,13 @@ from panda_mdp.methods.optimal.program import (
     free_bound,
     one_row,
 )
+from panda_mdp.methods.second.first_order import engine_with
 from panda_mdp.methods.second.objectives import Forms
-from panda_mdp.privacy.quantise import estimate, repair
+from panda_mdp.privacy.quantise import TOTAL, estimate, quantise_floored, repair
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Multipliers
 from panda_mdp.table.claims import LOSS, Term, Terms, Traded
-from panda_mdp.table.mechanism import Mechanism, floor_row, normalise, release
+from panda_mdp.table.mechanism import Mechanism, audited_table, floor_row, normalise, release
 
 if TYPE_CHECKING:
     from panda_mdp.methods.optimal.program import Lent
@@ -79,6 +85,10 @@ ROUNDED = 1e-15
 UNUSED = (1e-6, 1e-3, 0.1)
 """Of the room that a limit leaves: what is not used, so that quantising stays within it; more
 where that was not enough."""
+NOTHING = 1e-6
+"""Of a floor: what lies above it by less is left out of sparse tables."""
+MOST_STORED_MULTIPLIERS = 1 << 21
+"""Losses of a problem of which the multipliers of the best bound are kept."""
 GUESSED_AGAIN = 4
 """LPs at most: each tries the guesses that were best after the one before."""
 CHORDS = 4
@@ -109,11 +119,16 @@ class Trade:
     """Of the forms, (guesses, m)."""
     price: float
     rate: float = 1.0
+    program: Program | None = None
+    """On whose nodes the forms are, where they are not those of records."""
 
     def cost(self, problem: Problem) -> FloatArray:
         """What every table pays at most for rate loss + price v, (K, m)."""
         # What rounds the products and the sum is within what `below` leaves.
         below = self.forms.below(self.weights)
+        if self.program is not None:
+            # Of an output that a tile has twice any one of its forms will do.
+            below = self.program.whole(np.where(self.program.again, 0.0, below))
         return self.rate * problem.weighted_loss + self.price * below
 
     def proof(self, problem: Problem, multipliers: Multipliers) -> Traded | None:
@@ -180,6 +195,9 @@ class Limit:
 class LimitSolver(TableSolver):
     """Makes one private table within a limit of a table within and one beyond it."""
 
+    finish: Any = None
+    """What makes sparse tables, where there are many tiles."""
+
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
         self.goal = limit.goal
@@ -208,33 +226,79 @@ class LimitSolver(TableSolver):
 
     def certified(self, candidate: Any, standing: Standing) -> Mechanism:
         """A table, or one within the limit and one beyond it, repaired over all pairs and mixed, as
-        mixtures of private tables are private:
-        with the safe one until the limit holds, and with as much of the one beyond the limit as
-        there is room for, where that makes smaller what is to be."""
+        mixtures of private tables are private: with the safe one until the limit holds, and with as
+        much of the one beyond the limit as there is room for, where that makes smaller what is to
+        be. Reporting what is best after each output costs nothing of either; what of a loss is left
+        then goes to a row that ignores the record.
+        """
         limit = self.limit
         tables = candidate if isinstance(candidate, tuple) else (candidate, None)
         with standing.stage("repair"):
-            table = self._repaired(tables[0])
-            beyond = None if tables[1] is None else self._repaired(tables[1])
+            table, *others = [self._repaired(t) for t in tables if t is not None]
+            safe = self._safe(table)
+            if limit.on_loss:
+                others.append(np.broadcast_to(one_row(self.problem)[0], safe.shape))
         for unused in UNUSED:
             within = limit.most - unused * (limit.most - limit.inside.limited)
             with standing.stage("repair"):
-                mixed = mixture(table, limit.inside.table, limit.limited, within)
-                if beyond is not None:
-                    both = mixture(beyond, mixed, limit.limited, within)
-                    mixed = min(mixed, both, key=limit.least)
+                mixed = mixture(table, safe, self._limited, within)
+                remapped = self._remapped(mixed)
+                if self._misses(remapped) <= self._misses(mixed):
+                    mixed = remapped
+                for other in others:
+                    both = mixture(other, mixed, self._limited, within)
+                    mixed = min(mixed, both, key=lambda t: self._least(t) + self._misses(t))
             with standing.stage("audit"):
-                mechanism = release(self.problem, mixed, method=self.method)
+                mechanism = self._released(mixed)
             if limit.limited(mechanism.matrix) <= limit.most:
                 return mechanism
         raise PrivacyError(f"rounding to integers took {self.method} beyond its limit")
 
+    def _limited(self, table: FloatArray) -> float:
+        return self.limit.limited(table[: self.problem.size])
+
+    def _least(self, table: FloatArray) -> float:
+        return self.limit.least(table[: self.problem.size])
+
+    def _misses(self, table: FloatArray) -> float:
+        return self.goal.penalty(table[: self.problem.size])
+
+    def _remapped(self, table: FloatArray) -> FloatArray:
+        target = best_response(self.problem, table[: self.problem.size])
+        count = len(target)
+        moves = scipy.sparse.csr_array((np.ones(count), (target, np.arange(count))), (count, count))
+        return np.asarray((moves @ table.T).T)
+
+    def _safe(self, table: FloatArray) -> FloatArray:
+        """The safe table in the form of another: with its floor, if that has one."""
+        safe = self.limit.inside.table
+        if len(table) == len(safe):
+            return safe
+        floor = FlooredRows.over(self.limit.first.weights).floor / TOTAL
+        return np.concatenate([safe, floor[None]])
+
+    def _released(self, table: FloatArray) -> Mechanism:
+        rows = table[: self.problem.size]
+        if len(table) == len(rows):
+            return release(self.problem, rows, method=self.method, backend=self.audit)
+        floor = table[-1]
+        above = rows > floor * (1 + NOTHING)
+        starts = offsets(above.sum(axis=1))
+        whole = quantise_floored(floor, starts, np.nonzero(above)[1].astype(np.int32), rows[above])
+        answer = audited_table(self.problem, whole, self.method, backend=self.audit)
+        if isinstance(answer, Mechanism):
+            return answer
+        raise PrivacyError(f"{self.method} is not private: {answer.audit.shortfall}")
+
     def floor(self, candidate: FloatArray) -> FloatArray:
         return floor_row(self.problem, normalise(candidate))
 
-    def _repaired(self, table: FloatArray) -> FloatArray:
+    def _repaired(self, table: Any) -> FloatArray:
+        """Private over all pairs; with its floor as one more row where tables lie over one."""
         if table is self.limit.inside.table:
             return table
+        if isinstance(table, Candidate):
+            return self.finish.closed(table)
         floor = self.floor(table)
         return repair(self.closure, table, self.problem.epsilon, self.tightening, floor).matrix
 
@@ -359,22 +423,27 @@ class ExactLimit(LimitSolver, OneLp):
 class Descent(LimitSolver):
     """The first-order method at a price that is moved until the limit is met."""
 
-    def __init__(self, limit: Limit, solver: TradeOff | None = None) -> None:
+    def __init__(
+        self, limit: Limit, solver: TradeOff | None = None, engine: Engine | None = None
+    ) -> None:
         super().__init__(limit)
+        self.engine = engine or engine_with(choose("cpu"), tiles=False)
+        self.audit = self.engine.audit
         self._given = solver
         self._best = -math.inf
         self._best_trade: tuple[Trade, Lent] | None = None
 
     def begin(self, standing: Standing) -> None:
-        from panda_mdp.methods.second.first_order import TradeOff
-
         super().begin(standing)
         problem = self.problem
         first = self.limit.first
         limit = self.limit
-        self.solver = self._given or TradeOff(
-            problem, constraint_graph(problem.domain, problem.epsilon), first.matrix
-        )
+        graph = constraint_graph(problem.domain, problem.epsilon)
+        self.solver: Any = self._given or self.engine.solver(problem, graph, first.matrix)
+        if self.solver.tiling.one:
+            self.closure = self.engine.closure(problem)
+        else:
+            self.finish = self.solver.finish
         self.inside: Point = limit.inside
         self.outside: Point | None = None
         self._origin = limit.limited(first.matrix)
@@ -424,10 +493,7 @@ class Descent(LimitSolver):
         self.solver.advance(min(CHECK, standing.budget.iterations - self.iterations))
         self.iterations = self.solver.iterations - self._began
         self.edges = self.solver.graph.count
-        table = self.solver.matrix()
-        nearly = estimate(self.closure, table, self.problem.epsilon)
-        self.loss = self.problem.expected_loss(nearly)
-        self.objective = self.goal.value(nearly)
+        table = self._seen()
         limit = self.limit
         score = self.limit.score(self.inside, self.outside)
         point = Point(*limit.pair(self.loss, self.objective), table)
@@ -437,14 +503,31 @@ class Descent(LimitSolver):
         elif limit.score(point, self.outside) <= score:
             self.inside = point
 
+    def _seen(self) -> Any:
+        """The present table; `loss` and `objective` are about those of what it will be repaired
+        to."""
+        solver = self.solver
+        if self.finish:
+            sparse = self.finish.candidate(solver)
+            self.loss = self.finish.estimate(sparse)
+            self.objective = self.goal.worth(solver.on.values(solver.entries()))
+            return sparse
+        table = solver.matrix()
+        nearly = estimate(self.closure, table, self.problem.epsilon)
+        self.loss = self.problem.expected_loss(nearly)
+        self.objective = self.goal.value(nearly)
+        return table
+
     def bound(self) -> float:
         if self.ended is not None:
             return -math.inf
-        solver = self.solver
-        trade = Trade(self.limit.on_loss, self.limit.most, solver.forms, solver.weights, self.price)
+        solver, limit = self.solver, self.limit
+        weights, program = solver.weights, solver.program
+        trade = Trade(limit.on_loss, limit.most, solver.on, weights, self.price, program=program)
         bound = trade.bound(solver.least_trade())
         if bound > self._best:
-            self._best, self._best_trade = bound, (trade, solver.lent())
+            kept = solver.on_host and self.problem.loss.size <= MOST_STORED_MULTIPLIERS
+            self._best, self._best_trade = bound, (trade, solver.lent()) if kept else None
         return bound
 
     def proof(self) -> Traded | None:

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import AnyArray, Float32Array, FloatArray
+from panda_mdp.base.arrays import AnyArray, Float32Array, FloatArray, IntArray
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.optimal.program import Program
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.space.guesses import (
     AT_REST,
@@ -152,6 +154,29 @@ class Forms:
         they cannot."""
         return []
 
+    def paced(self, values: FloatArray) -> Self:
+        """The same after a look at what `gains` are worth."""
+        return self
+
+    def worth(self, values: FloatArray) -> float:
+        """v, of what `gains` are worth."""
+        return float(values.sum())
+
+    def taken_over(self, before: Any, weights: FloatArray) -> FloatArray:
+        """Weights of these forms on other nodes."""
+        return weights
+
+    def on(self, program: Program) -> Forms:
+        """The same forms of tables on the nodes of a program, its records in their order there."""
+        if program.tiling.one:
+            return replace(self, coefficients=self.coefficients[..., program.record])
+        return Tiled.over(program, self)
+
+    @property
+    def gains(self) -> list[tuple[float, Forms]]:
+        """The gains that are added up, and their rates."""
+        return [(1.0, self)]
+
     @property
     def guesses(self) -> int:
         """Forms of each output."""
@@ -219,6 +244,118 @@ class Gain(Forms):
         return [Term(kind, self.prior, price, limit, grows, radius, self.held, shares)]
 
 
+@dataclass(frozen=True)
+class Tiled(Forms):
+    """Gains over the nodes of tiles: (A z)_gy = rate sum_x a_gx z_xy for the guesses g of one gain
+    that hold some record which the tile of output y sees.
+
+    Guesses lie gain by gain, within a gain tile by tile: such a group has a simplex for each of the
+    tile's outputs. What a guess gains from records that a tile does not see is left out, so that
+    bounds hold. `coefficients` are those of guesses and nodes, without the rates.
+    """
+
+    starts: IntArray
+    """(groups + 1,): where the guesses of a group begin."""
+    gain: IntArray
+    """Of every guess."""
+    rates: FloatArray
+    """Of every gain."""
+    steep: Any
+    """The coefficients times the sums over all guesses of the same gain and node."""
+    share: FloatArray
+    """(nodes,)."""
+    keys: IntArray
+    """A number for every guess of a gain and a tile, ascending: the same on other nodes."""
+
+    @classmethod
+    def over(cls, program: Program, forms: Forms) -> Tiled:
+        """The gains of forms, over the nodes of a program."""
+        tiles, count = len(program.tiling.tiles), program.count
+        lists, below = [], 0
+        shares = np.zeros(count)
+        for _, gain in forms.gains:
+            of_record = scipy.sparse.csc_array(gain.coefficients)
+            held = scipy.sparse.coo_array(of_record[:, program.record])
+            key = below + program.tile[held.col] * gain.guesses + held.row
+            sums = np.bincount(held.col, held.data, minlength=count).astype(float)
+            shares = np.maximum(shares, relative(sums))
+            lists.append((key, held.col, held.data, held.data * sums[held.col]))
+            below += tiles * gain.guesses
+        key, node, value, steep = (np.concatenate(part) for part in zip(*lists, strict=True))
+        keys, row = np.unique(key, return_inverse=True)
+        each = np.array([gain.guesses for _, gain in forms.gains])
+        begins = np.concatenate([[0], np.cumsum(tiles * each)])
+        of_gain = np.asarray(np.searchsorted(begins, keys, side="right") - 1, np.int64)
+        group = of_gain * tiles + (keys - begins[of_gain]) // each[of_gain]
+        starts = np.append(np.flatnonzero(np.diff(group, prepend=-1)), len(keys)).astype(np.int64)
+        matrix, steeper = (
+            scipy.sparse.csr_array((data.astype(np.float32), (row, node)), (len(keys), count))
+            for data in (value, steep)
+        )
+        rates = np.array([rate for rate, _ in forms.gains])
+        stiffness = forms.stiffness
+        return cls(stiffness, matrix, starts, of_gain, rates, steeper, shares, keys)
+
+    @property
+    def rate(self) -> Float32Array:
+        """Of every guess, as a column."""
+        return self.rates[self.gain, None].astype(np.float32)
+
+    def forward(self, table: FloatArray) -> FloatArray:
+        return self.rate * (self.coefficients @ table)
+
+    def adjoint(self, weights: FloatArray) -> FloatArray:
+        return self.coefficients.T @ (self.rate * weights)
+
+    def below(self, weights: FloatArray) -> FloatArray:
+        exact = replace(self, coefficients=self.coefficients.astype(float))
+        groups = [on_simplex(weights[part].astype(float)) for part in self.groups]
+        made = exact.coefficients.T @ (self.rates[self.gain, None] * np.concatenate(groups))
+        # Storing coefficients in single precision may have made them larger.
+        return made * (1 - STORED)
+
+    @property
+    def groups(self) -> list[slice]:
+        """The guesses of each."""
+        return [slice(a, b) for a, b in pairwise(self.starts.tolist())]
+
+    def shares(self) -> FloatArray:
+        return self.share
+
+    def steepness(self, weight: FloatArray) -> FloatArray:
+        largest = self._largest(self.steep @ weight.astype(np.float32))
+        # Steps of several gains add up: each has its share of them.
+        each = len(self.rates) * np.repeat(largest, np.diff(self.starts), axis=0)
+        return each * self.rate**2
+
+    def _largest(self, values: FloatArray) -> FloatArray:
+        return np.maximum.reduceat(values, self.starts[:-1], axis=0)
+
+    def values(self, table: FloatArray) -> FloatArray:
+        """What every gain is worth, without its rate."""
+        best = self._largest(self.coefficients @ table).sum(axis=1, dtype=float)
+        of_group = self.gain[self.starts[:-1]]
+        return np.bincount(of_group, best, minlength=len(self.rates)).astype(float)
+
+    def onto(self, weights: FloatArray) -> FloatArray:
+        project = super().onto
+        parts = [project(weights[part]).astype(np.float32) for part in self.groups]
+        return np.concatenate(parts)
+
+    def heaviest(self, values: FloatArray) -> FloatArray:
+        each = np.repeat(self._largest(values), np.diff(self.starts), axis=0)
+        return (values >= each).astype(np.float32)
+
+    def at(self, forms: Forms) -> Tiled:
+        """The same gains at the rates of forms."""
+        return replace(self, rates=np.array([rate for rate, _ in forms.gains]))
+
+    def taken_over(self, before: Tiled, weights: FloatArray) -> FloatArray:
+        at = np.minimum(np.searchsorted(before.keys, self.keys), len(before.keys) - 1)
+        known = before.keys[at] == self.keys
+        return np.where(known[:, None], weights[at], np.float32(0))
+
+
 def on_simplex(weights: FloatArray) -> FloatArray:
     """Weights that are not negative and sum to 1 for each output, alike where none is positive."""
     positive = np.maximum(weights, 0.0)
@@ -251,6 +388,8 @@ class Guesses(Forms):
     """Precision of the guesses of a value."""
     held: AnyArray
     """The guesses of every output, (m, G) records or (m, G, p) places."""
+    records: Any = ...
+    """In which order records lie."""
     name = "error"
     sign = -1.0
     work = 0.4
@@ -296,7 +435,11 @@ class Guesses(Forms):
         return made - STORED * np.abs(made)
 
     def shares(self) -> FloatArray:
-        return relative(self.problem.prior)
+        return relative(self.problem.prior[self.records])
+
+    def on(self, program: Program) -> Forms:
+        own = self.coefficients[..., program.record]
+        return replace(self, coefficients=own, records=program.record)
 
     def steepness(self, weight: FloatArray) -> FloatArray:
         # What all guesses of an output share moves no weights on a simplex: it is left out.

@@ -4,7 +4,7 @@ what an attacker gains, at the least loss. Certified for both."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import WORTH, Budget, Report, Standing, certify
 from panda_mdp.methods.optimal.optimal import FirstOrder, Machine, choose, solver_for
 from panda_mdp.methods.optimal.program import one_row
-from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit
+from panda_mdp.methods.second.first_order import engine_with
+from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit, LimitSolver
 from panda_mdp.methods.second.objectives import Name, check_name, objective, quantity
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Proved
 from panda_mdp.table.mechanism import Mechanism
-
-if TYPE_CHECKING:
-    from panda_mdp.methods.second.first_order import TradeOff
 
 EXACT_ENTRIES = 1_000
 """Entries of a table up to which the LP goes to HiGHS: a second or so."""
@@ -72,14 +70,14 @@ def second_objective(
     check_number(slack, "slack", "positive, such as 0.01 for one per cent of the loss")
     check_name(name, radius)
     budget = Budget(gap, time_limit)
-    best, trade_off = first_table(first, backend, budget, progress)
+    best, before = first_table(first, backend, budget, progress, name != "error")
     most = (1 + slack) * best.loss
     exact = is_exact(problem, backend)
     goal = objective(problem, name, radius, None if exact else best.matrix)
     limit = Limit(goal, best, most)
     fewest = max(LEAST_WORK, min(SECONDS_WORTH // problem.loss.size, MOST_SMALL_WORK))
     work, budget = (fewest, goal.work), replace(budget, gap=OBJECTIVE_GAP)
-    standing = second_solve(limit, exact, trade_off, budget, progress, work)
+    standing = second_solve(limit, before, budget, progress, work)
     facts = {
         "objective": name,
         "radius": radius,
@@ -125,7 +123,7 @@ def limit_attacker(
     """
     safe = check_limit(problem, attacker, limit, radius)
     budget = Budget(gap, time_limit)
-    free, trade_off = first_table(problem, backend, budget, progress)
+    free, before = first_table(problem, backend, budget, progress, attacker != "error")
     exact = is_exact(problem, backend)
     goal = objective(problem, attacker, radius, None if exact else free.matrix)
     asked = Limit(goal, free, goal.sign * limit, safe)
@@ -145,7 +143,7 @@ def limit_attacker(
     }
     if value <= asked.most:
         return free.with_facts(details={**free.details, "limited": facts})
-    standing = second_solve(asked, exact, trade_off, budget, progress)
+    standing = second_solve(asked, before, budget, progress)
     found = bounded(standing)
     facts |= {"value": goal.sign * asked.limited(standing.certified.matrix)}
     if found["bound"] > least:
@@ -155,17 +153,18 @@ def limit_attacker(
 
 def second_solve(
     limit: Limit,
-    exact: bool,
-    trade_off: TradeOff | None,
+    before: First | None,
     budget: Budget,
     progress: Report | None,
     work: tuple[int, float] = (LEAST_LIMIT_WORK, LIMIT_WORK),
 ) -> Standing:
     """What follows the first table, by the LP or else from where iterating on it ended: in half of
     the time, for at least so many iterations and such a share of the first ones."""
-    solver = ExactLimit(limit) if exact else Descent(limit, trade_off)
+    solver: LimitSolver = ExactLimit(limit)
+    if before is not None:
+        solver = Descent(limit, before.iterates, before.engine)
     # Without a solver that has solved for the loss, multipliers are worked out again.
-    again = 1 if trade_off else 2
+    again = 2 if before is None or before.iterates is None else 1
     most = max(work[0], int(again * work[1] * limit.first.details.get("iterations", 0)))
     return certify(solver, replace(halved(budget), iterations=most), progress)
 
@@ -212,24 +211,41 @@ def check_limit(
     return row
 
 
+class First(FirstOrder):
+    """The first solve, which a second one can go on with."""
+
+    @property
+    def on_nodes(self) -> bool:
+        """Whether forms are those of the nodes of tiles, or on an accelerator."""
+        iterates = self.iterates
+        return iterates is not None and not (iterates.on_host and iterates.program.tiling.one)
+
+
 def first_table(
-    first: Problem | Mechanism, backend: Machine, budget: Budget, progress: Report | None = None
-) -> tuple[Mechanism, TradeOff | None]:
-    """The table of least loss in half of the time, and what iterated on it where that was on the
-    CPU's cores."""
-    if not isinstance(first, Problem):
-        return first, None
-    from panda_mdp.methods.second.first_order import TradeOffEngine
-
-    budget = halved(budget)
-    if is_exact(first, backend):
-        return certify(solver_for(first, backend), budget, progress).mechanism(), None
+    first: Problem | Mechanism,
+    backend: Machine,
+    budget: Budget,
+    progress: Report | None = None,
+    gains: bool = True,
+    most_exact: int = EXACT_ENTRIES,
+) -> tuple[Mechanism, First | None]:
+    """The table of least loss in half of the time, and what iterated on it or would; None where the
+    LP is small. What follows is on tiles, and on accelerators, where it is about `gains` alone."""
+    problem = first if isinstance(first, Problem) else first.problem
+    table = first if isinstance(first, Mechanism) else None
+    if is_exact(problem, backend, most_exact):
+        solver = solver_for(problem, backend)
+        return table or certify(solver, halved(budget), progress).mechanism(), None
     engine = choose(backend)
-    solver = FirstOrder(first, TradeOffEngine() if engine.name == "cpu" else engine)
-    mechanism = certify(solver, budget, progress).mechanism()
-    return mechanism, solver.iterates if engine.name == "cpu" else None
+    host = engine.name == "cpu"
+    before = First(problem, engine_with(engine, gains) if gains or host else engine)
+    table = table or certify(before, halved(budget), progress).mechanism()
+    if not (gains or host):
+        # An error is followed on the cores of this machine.
+        before = First(problem, engine_with(choose("cpu"), gains))
+    return table, before
 
 
-def is_exact(problem: Problem, backend: Machine) -> bool:
+def is_exact(problem: Problem, backend: Machine, most: int = EXACT_ENTRIES) -> bool:
     """Whether HiGHS solves the LP: for small tables, where the choice is free."""
-    return problem.loss.size <= EXACT_ENTRIES and backend == "auto"
+    return problem.loss.size <= most and backend == "auto"
