@@ -13,16 +13,13 @@ whose right side the solver bounds from below in float64 with all rounding accou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from panda_mdp.methods.optimal.halpern import GraphSolver
-from panda_mdp.methods.optimal.optimal import CpuEngine, Engine, JaxEngine
-from panda_mdp.methods.optimal.program import Program
+from panda_mdp.base.arrays import AnyArray, FloatArray
+from panda_mdp.methods.optimal.halpern import CpuSolver, GraphSolver
+from panda_mdp.methods.optimal.program import Graph, Program
 from panda_mdp.methods.second.objectives import FAINTEST, Forms, Tiled
 
 TOGETHER = 4
@@ -161,30 +158,36 @@ class TradeOff(GraphSolver):
             self.exactly(None)
 
 
-def engine_with(engine: Engine, tiles: bool = True) -> Engine:
-    """The same machine with a solver that a second objective can go on with."""
-    if isinstance(engine, JaxEngine):
-        return TradeOffJax(engine.mesh.local_devices[:1], engine.tiling)
-    # Losses outside of tables that are closed as a whole are worked out anew at every look.
-    least = engine.tiling.least_outputs if tiles else 1 << 62
-    return TradeOffCpu(replace(engine.tiling, least_outputs=least, host_outputs=least))
+class CpuTradeOff(TradeOff, CpuSolver):
+    """`CpuSolver` whose cost follows an objective."""
 
+    _building = False
 
-class TradeOffCpu(CpuEngine):
-    """The cores of this machine."""
+    def _build(self, program: Program, z: FloatArray) -> None:
+        self._building = True
+        super()._build(program, z)
+        self._building = False
+        self._plain, self._plain64 = self._cost.copy(), self._cost64
+        self._built()
 
-    @property
-    def _iterates(self) -> Callable[..., GraphSolver]:
-        from panda_mdp.methods.second.cpu_trade_off import CpuTradeOff
-
-        return CpuTradeOff
-
-
-class TradeOffJax(JaxEngine):
-    """One accelerator."""
+    def _join(self, graph: Graph) -> None:
+        super()._join(graph)
+        if not self._building:
+            self._built()
 
     @property
-    def _iterates(self) -> Callable[..., GraphSolver]:
-        from panda_mdp.methods.second.jax_trade_off import JaxTradeOff
+    def scale(self) -> AnyArray:
+        return self._scale
 
-        return partial(JaxTradeOff, mesh=self.mesh)
+    def entries(self) -> AnyArray:
+        return self._table()
+
+    def ahead(self, keep: float) -> AnyArray:
+        return self._mid * self._scale
+
+    def charge(self, added: AnyArray) -> None:
+        np.add(self._plain, added, out=self._cost, casting="same_kind")
+
+    def exactly(self, added: AnyArray | None) -> None:
+        plain = self._plain64
+        self._cost64 = plain if added is None else np.ascontiguousarray(plain + added)

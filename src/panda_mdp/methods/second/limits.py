@@ -58,7 +58,7 @@ from panda_mdp.methods.optimal.program import (
     free_bound,
     one_row,
 )
-from panda_mdp.methods.second.first_order import engine_with
+from panda_mdp.methods.second.engines import engine_with
 from panda_mdp.methods.second.objectives import Forms
 from panda_mdp.privacy.quantise import TOTAL, estimate, quantise_floored, repair
 from panda_mdp.problem import Problem
