@@ -494,7 +494,7 @@ class Losses(Guesses):
     def under(cls, problem: Problem, most: float) -> Losses:
         """In the form that a class of guesses has, without any to be found."""
         shares = (problem.weighted_loss / most).T[:, None].astype(np.float32)
-        return cls(2.0, shares, problem, AT_REST, NO_GUESSES, most)
+        return cls(2.0, shares, problem, AT_REST, NO_GUESSES, most=most)
 
     def terms(self, weights: FloatArray, price: float, limit: float, grows: float) -> list[Term]:
         most = self.most
