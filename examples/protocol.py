@@ -89,10 +89,11 @@ class Operator:
 def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) -> None:
     """The domain, one table for everyone and one for balls, and the three deployments."""
     streets = {
-        "lat": city.lat.tolist(),
-        "lon": city.lon.tolist(),
+        "lat": np.rint(1e6 * city.lat).astype(int).tolist(),
+        "lon": np.rint(1e6 * city.lon).astype(int).tolist(),
         "u": city.u.tolist(),
         "v": city.v.tolist(),
+        "names": [],
     }
     places = {
         "kind": "haversine",
