@@ -85,6 +85,7 @@ ROUNDED = 1e-15
 UNUSED = (1e-6, 1e-3, 0.1)
 """Of the room that a limit leaves: what is not used, so that quantising stays within it; more
 where that was not enough."""
+TINY = 1e-300
 NOTHING = 1e-6
 """Of a floor: what lies above it by less is left out of sparse tables."""
 MOST_STORED_MULTIPLIERS = 1 << 21
@@ -291,7 +292,8 @@ class LimitSolver(TableSolver):
         raise PrivacyError(f"{self.method} is not private: {answer.audit.shortfall}")
 
     def floor(self, candidate: FloatArray) -> FloatArray:
-        return floor_row(self.problem, normalise(candidate))
+        # An iterate's row may be all zeros: it counts as one that reports anything.
+        return floor_row(self.problem, normalise(np.maximum(candidate, TINY)))
 
     def _repaired(self, table: Any) -> FloatArray:
         """Private over all pairs; with its floor as one more row where tables lie over one."""
