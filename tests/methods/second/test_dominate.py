@@ -91,7 +91,8 @@ def test_small_tables_have_the_factor_of_the_lp(epsilon, kind):
     # Of what is remapped the error is the loss: only tables whose reports are the best guesses
     # have so much error.
     reference = pm.remap(reference) if kind == "remapped" else reference
-    table = pm.dominate(problem, reference, radii=(0.6, 1.1))
+    # The proof that files hold gives away at most a hundredth of the gap.
+    table = pm.dominate(problem, reference, radii=(0.6, 1.1), gap=0.002)
     told = table.details["dominates"]
     expected = least_factor(problem, reference, measures_of(problem, [reference], (0.6, 1.1), None))
     assert told["bound"] <= expected * (1 + 1e-6)
