@@ -147,46 +147,6 @@ def test_machines_iterate_alike(kind):
         assert there.residual == pytest.approx(here.residual, rel=1e-2)
 
 
-@cache
-def streets() -> Problem:
-    """A grid whose nodes all lie a tenth of a nat apart."""
-    grid = np.arange(144).reshape(12, 12)
-    across, down = (
-        np.stack([a.ravel(), b.ravel()], axis=1)
-        for a, b in ((grid[:, 1:], grid[:, :-1]), (grid[1:], grid[:-1]))
-    )
-    edges = np.concatenate([across, down])
-    domain = Domain.from_graph(edges, np.full(len(edges), 0.1))
-    return displacement_problem(domain, np.arange(0, 144, 13), 1.0)
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_lending_lowers_no_least_and_raises_the_bound(machine):
-    problem = streets()
-    graph = constraint_graph(problem.domain, problem.epsilon)
-    solver = make(machine, problem, graph, warm_start(problem, graph))
-    solver.advance(2 * CHECK)
-    before = solver.least()
-    bound = solver.bound()
-    assert (solver.least() >= before - 1e-5 * problem.weighted_loss.max()).all()
-    assert bound > 1.01 * before.sum()
-    assert bound == pytest.approx(solver.least().sum(), rel=1e-9)
-    assert bound <= optimum(problem) * (1 + 1e-7)
-    assert solver.proof().value == pytest.approx(bound, rel=1e-6)
-
-
-def test_machines_lend_alike():
-    problem = streets()
-    graph = constraint_graph(problem.domain, problem.epsilon)
-    bounds = []
-    for machine in MACHINES:
-        solver = make(machine, problem, graph, warm_start(problem, graph))
-        for _ in range(2):
-            solver.advance(CHECK)
-            bounds.append(solver.bound())
-    assert bounds[2:] == pytest.approx(bounds[:2], rel=1e-4)
-
-
 def test_the_bound_rises_to_the_optimum_and_the_residual_falls():
     problem = dense_town("haversine")
     graph = constraint_graph(problem.domain, problem.epsilon)

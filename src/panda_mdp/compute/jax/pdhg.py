@@ -194,35 +194,6 @@ def travel(point, anchor, scale, degree, sums, row_pull: float):
     return summed(primal), summed(dual) + jnp.sum(rise * rise * sums) / row_pull
 
 
-@mapped(((ROWS, ROWS), ROWS, SCALE, WHOLE, WHOLE), (ROWS, ROWS))
-def lent(u, cost, scale: Scale, edges: Edges, nodes: Nodes, rounds: int):
-    """The multipliers after rounds of lending (compute/numba/pdhg.py), of one tile."""
-    g = edges.growth[:, None]
-    i = edges.first
-    j = edges.second
-    inverse_i = scale.inverse[i]
-    inverse_j = scale.inverse[j]
-
-    def lending(_, sides):
-        up, down = sides
-        reduced = cost + by_node(up - g * down, down - g * up, edges, len(cost))
-        price = jax.lax.pmin(jnp.min(reduced, axis=1), AXIS)[:, None]
-        share = (reduced - price) / jnp.maximum(edges.degree, 1).astype(jnp.float32)[:, None]
-        # Padding lends nothing.
-        share = jnp.where(nodes.real[:, None], share, 0)
-        back = jnp.minimum(up, share[i])
-        up = up - back
-        down = down + (share[i] - back) / g
-        back = jnp.minimum(down, share[j])
-        return up + (share[j] - back) / g, down - back
-
-    own = u[0] * inverse_i
-    other = u[1] * inverse_j
-    read = (jnp.minimum(own, -other / g), jnp.minimum(other, -own / g))
-    up, down = jax.lax.fori_loop(0, rounds, lending, tuple(jnp.maximum(side, 0) for side in read))
-    return (up - g * down) / inverse_i, (down - g * up) / inverse_j
-
-
 @mapped((ROWS, (ROWS, ROWS), ROWS, WHOLE, WHOLE), WHOLE)
 def least(cost, u, inverse, edges: Edges, unit):
     """`least_reduced_costs`: min_y of the reduced costs, rounding errors subtracted, in float64."""

@@ -337,66 +337,6 @@ def least_reduced_costs(begin, end, cost, u, inverse, ends, start, slot, growth,
         least[i] = low
 
 
-@njit(nogil=True, fastmath=True, error_model="numpy")
-def reduced_costs(begin, end, cost, u, ends, start, slot, inverse, growth, reduced, least):
-    """The reduced costs of nodes, in single precision and in the unit of `cost`, and the least of
-    each."""
-    for i in range(begin, end):
-        h = reduced[i]
-        h[:] = cost[i]
-        for k in range(start[i], start[i + 1]):
-            edge = slot[k] >> 1
-            own = u[edge, slot[k] & 1]
-            other = u[edge, 1 - (slot[k] & 1)]
-            inverse_i = inverse[i]
-            inverse_j = inverse[ends[edge, 1 - (slot[k] & 1)]]
-            g = growth[edge]
-            for y in range(len(h)):
-                mine = own[y] * inverse_i[y]
-                theirs = other[y] * inverse_j[y]
-                h[y] += max(F(0), min(mine, -theirs / g)) - g * max(F(0), min(theirs, -mine / g))
-        low = h[0]
-        for y in range(len(h)):
-            low = min(low, h[y])
-        least[i] = low
-
-
-@njit(nogil=True, fastmath=True, error_model="numpy")
-def lend(begin, end, u, ends, scale, inverse, growth, reduced, price, degree):
-    """Both ends of every edge lend each other their share of what exceeds their price.
-
-    With `up` of z_i <= g z_j and `down` of z_j <= g z_i, of which one is 0, i lends s by lowering
-    `up` by as much of s as there is, and raising `down` by what is left over g; j likewise.
-    """
-    for e in range(begin, end):
-        i = ends[e, 0]
-        j = ends[e, 1]
-        g = growth[e]
-        u_i = u[e, 0]
-        u_j = u[e, 1]
-        scale_i = scale[i]
-        scale_j = scale[j]
-        inverse_i = inverse[i]
-        inverse_j = inverse[j]
-        reduced_i = reduced[i]
-        reduced_j = reduced[j]
-        for y in range(len(u_i)):
-            mine = u_i[y] * inverse_i[y]
-            theirs = u_j[y] * inverse_j[y]
-            up = max(F(0), min(mine, -theirs / g))
-            down = max(F(0), min(theirs, -mine / g))
-            spare = max(F(0), reduced_i[y] - price[i]) / degree[i]
-            back = min(up, spare)
-            up -= back
-            down += (spare - back) / g
-            spare = max(F(0), reduced_j[y] - price[j]) / degree[j]
-            back = min(down, spare)
-            down -= back
-            up += (spare - back) / g
-            u_i[y] = (up - g * down) * scale_i[y]
-            u_j[y] = (down - g * up) * scale_j[y]
-
-
 @njit(error_model="numpy")
 def onto_simplex(weights):
     """max(weights - t, 0) with the t of every column for which it sums to 1 (Michelot 1986).

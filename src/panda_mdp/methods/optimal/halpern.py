@@ -13,12 +13,6 @@ and Yang 2024), restarted on the fixed-point residual, with the primal weight ba
 No matrix is formed; float32 throughout: what is certified is computed in float64 from whatever the
 iterates are.
 
-**Lending.** h_xy, the reduced cost of output y for record x, lies above the least of its record for
-most y. That part of it can be lent: in equal shares to all neighbours, by lowering what they lend
-first, and by lending them then. No least falls and many rise, so the bound does. Along few edges,
-where multipliers have to travel through many of them, a few rounds of it before every bound, from
-which the iteration goes on, save a third of the iterations and more.
-
 `Halpern` holds the method, `GraphSolver` what all machines share for a program (program.py);
 `CpuSolver` has the arrays of compiled loops over nodes and edges on all cores, `jax_solver.py`
 those on accelerators.
@@ -87,12 +81,10 @@ class Pace(NamedTuple):
     most_weight: float = 30.0
     """Where the primal has come to rest its travel is rounding alone; a weight that follows it
     without limit (thousands were seen) drowns the multipliers in rounding."""
-    lending: int = 0
-    """Rounds of lending before a bound."""
 
 
 PACE = Pace()
-ALONG_EDGES = Pace(10.0, 25.0, 10)
+ALONG_EDGES = Pace(10.0, 60.0)
 """Where few edges alone are constrained: multipliers have to travel through all of them and
 become larger than where many pairs share them."""
 FEW_EDGES = 3
@@ -149,17 +141,13 @@ class Halpern(ABC):
             or (residual <= NECESSARY * self._first and stalled)
             or self._since >= ARTIFICIAL * self.iterations
         ):
-            self._renew()
+            self._balance()
+            if self.iterations >= self._scale_anew:
+                self._rescale()
+                self._scale_anew = 2 * self.iterations
+            self._restart()
         else:
             self._last = residual
-
-    def _renew(self) -> None:
-        """Balance, scale anew where it is time, and restart."""
-        self._balance()
-        if self.iterations >= self._scale_anew:
-            self._rescale()
-            self._scale_anew = 2 * self.iterations
-        self._restart()
 
     def _balance(self) -> None:
         """Move the primal weight towards equal travel of primal and dual since the restart."""
@@ -231,20 +219,11 @@ class GraphSolver(Halpern):
         return self.matrix()
 
     @abstractmethod
-    def _lend(self) -> None:
-        """`pace.lending` rounds of lending, in place."""
-
-    @abstractmethod
     def least(self) -> FloatArray:
         """The least reduced cost of every record over its nodes, rounding errors subtracted."""
 
     def bound(self) -> float:
-        """A rigorous lower bound on the true problem's optimum from the current multipliers, which
-        lend first what they can."""
-        if self.pace.lending:
-            self._renew()
-            self._lend()
-            self._restart()
+        """A rigorous lower bound on the true problem's optimum from the current multipliers."""
         inside = self.least()
         outside = self.tiling.outside * (1 - 2 * UNIT_ROUNDOFF)
         bound = total_from_below(np.minimum(inside, outside))
@@ -468,21 +447,6 @@ class CpuSolver(GraphSolver, Float32Halpern):
             here = program.tile == tile
             z[here, tiling.fold[tile, k]] += z[here, k]
         return tiling.sees[:, self.problem.domain.tiles.order], z, loss
-
-    def _lend(self) -> None:
-        from panda_mdp.compute.numba.pdhg import lend, reduced_costs
-
-        program = self.program
-        reduced, least = np.empty_like(self._x), np.empty(program.count, np.float32)
-        scales = (self._scale, self._inverse, self._edges.growth)
-        for _ in range(self.pace.lending):
-            given = (self._cost, self._u, self.ends, *self.incident, *scales[1:])
-            in_parts(reduced_costs, program.count, *given, reduced, least)
-            price = np.full(self.problem.size, np.inf, np.float32)
-            np.minimum.at(price, program.row, least)
-            nodes = (reduced, price[program.row], self.degree.astype(np.float32))
-            in_parts(lend, len(self.ends), self._u, self.ends, *scales, *nodes)
-        self._heard = False
 
     def least(self) -> FloatArray:
         from panda_mdp.compute.numba.pdhg import least_reduced_costs

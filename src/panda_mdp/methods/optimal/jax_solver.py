@@ -309,15 +309,6 @@ class JaxSolver(GraphSolver):
         sides, inverse = (own[real], other[real]), host(self._scale.inverse)
         return Lent(self.nodes, ends[real], above[real], sides, inverse, self.unit)
 
-    def _lend(self) -> None:
-        x, mu, u = self._point
-        with precise():
-            u = pdhg.lent(
-                self._mesh, u, self._costs[1], self._scale, self._edges, self.nodes.arrays,
-                rounds=self.pace.lending,
-            )  # fmt: skip
-        self._point = (x, mu, u)
-
     def least(self) -> FloatArray:
         with precise():
             least = pdhg.least(
