@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -171,6 +173,8 @@ def test_a_server_whose_round_has_ended_ends_its_worker(store: Store) -> None:
     server.turn()
     mine = {child.pid for child in active_children()} - others
     assert len(mine) == 1
+    # It starts for a second: it must not have solved the round before it is looked at again.
+    os.kill(min(mine), signal.SIGSTOP)
     # Another server has solved the round meanwhile.
     change(store, state="solved")
     server.turn()
