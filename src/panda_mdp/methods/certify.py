@@ -12,7 +12,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -296,9 +296,8 @@ class Standing:
 
     def run(self) -> Standing:
         """Solve to the gap, or to a limit, or until interrupted."""
-        latest = self.budget.latest if self.solver.agree is None else None
         try:
-            with within(None if latest is None else latest - self._spent(), self.budget.clock):
+            with self._limited():
                 try:
                     self.stopped = self._loop()
                 except KeyboardInterrupt:
@@ -317,6 +316,11 @@ class Standing:
         if self._reached() and not self.stopped.by_request:
             self.stopped = Stopped.GAP_REACHED
         return self
+
+    def _limited(self) -> AbstractContextManager[None]:
+        """In which what runs ends soon after the time limit."""
+        latest = self.budget.latest if self.solver.agree is None else None
+        return within(None if latest is None else latest - self._spent(), self.budget.clock)
 
     def _loop(self) -> Stopped:
         solver = self.solver
@@ -414,11 +418,15 @@ class Standing:
             self.value = value
         return value
 
-    def offer_start(self, make: Callable[[], Mechanism]) -> None:
-        """Keep a table that must be at hand when time is over; making it takes about as long as
-        certifying."""
+    def offer_start(
+        self, make: Callable[[], Mechanism], prove: Callable[[], Proved] | None = None
+    ) -> None:
+        """Keep a table that must be at hand when time is over, and what is proved beside it; both
+        take about as long as certifying."""
         start = self.budget.clock()
         with self.stage("start"):
+            if prove is not None:
+                self.raise_bound(prove())
             self.offer(make())
         self.certify_seconds = self.budget.clock() - start
 
@@ -450,10 +458,10 @@ class Standing:
         needed = 1.5 * self.certify_seconds + 0.02 if self.certify_seconds else 0.0
         return self.budget.time_limit - self._spent() - needed
 
-    def late(self) -> bool:
-        """Whether it is time to end."""
+    def late(self, ahead: float = 0.0) -> bool:
+        """Whether it is time to end, before something that takes so many seconds."""
         left = self.left()
-        return left is not None and (self.solver.agree or bool)(left < 0)
+        return left is not None and (self.solver.agree or bool)(left < ahead)
 
     def report(self, note: str = "") -> None:
         """Tell those who watch."""
@@ -500,9 +508,16 @@ class Standing:
         bound: Bound | None = None
         if math.isfinite(self.bound):
             stated = Stated(self.bound, f"{solver.method} on {solver.backend}")
+            gap = self.budget.gap or PROOF_GAP
             with self.stage("proof"):
-                proof = self.proof or solver.proof()
-                bound = proved(stated, best.loss, self.budget.gap or PROOF_GAP, proof)
+                try:
+                    with self._limited():
+                        bound = proved(stated, best.loss, gap, self.proof)
+                except TimeLimitError:
+                    # What it is worth is known: shorter ones take time.
+                    bound = self.proof
+                if self.proof is None:
+                    bound = proved(stated, best.loss, gap, solver.proof())
         return best.with_facts(
             method=solver.method,
             bound=bound,

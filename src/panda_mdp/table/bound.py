@@ -40,13 +40,17 @@ from panda_mdp.base.arrays import (
     offsets,
     owners,
 )
+from panda_mdp.base.threads import check_time
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.problem import Problem, distance_power, loss_blocks
+from panda_mdp.space.metrics import Metric
 
 UNIT_ROUNDOFF = 2.0**-53
 LIBRARY_ERROR = 1e-15
 """Of the exponential function: 4 ulp, and the roundings around it."""
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
+PAIRS_PER_ENTRY = 16
+"""About as many entries of a block of distances take as long as a pair by itself."""
 FAINTEST = 1e-6
 """Of the largest: multipliers below it are left out of a short proof."""
 LOST_BITS = 40
@@ -291,7 +295,7 @@ def _reduced_blocks(
     owner = multipliers.owner
     size = problem.size
     metric = problem.domain.metric
-    length = metric.pairs(pairs[:, 0], pairs[:, 1])
+    length = _lengths(metric, pairs)
     growths = growth(problem.epsilon, length, metric.relative_error)
     first, second = pairs[owner].T
     shape, values = (size, problem.outputs_count), multipliers.values
@@ -302,6 +306,7 @@ def _reduced_blocks(
     terms = allowance * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
     step = max(1, BLOCK_ENTRIES // problem.outputs_count)
     for rows in (slice(a, a + step) for a in range(0, size, step)):
+        check_time()
         own = problem.prior[rows, None] * problem.loss[rows] if cost is None else cost[rows]
         with np.errstate(invalid="ignore", over="ignore"):
             plus = up[rows].toarray()
@@ -309,6 +314,20 @@ def _reduced_blocks(
             sizes = np.abs(own) + plus + minus
             error = terms[rows] * (UNIT_ROUNDOFF * sizes + SMALLEST)
             yield own - problem.loss_error * np.abs(own) + plus - minus - error
+
+
+def _lengths(metric: Metric, pairs: IntArray) -> FloatArray:
+    """Distances of pairs: of some records to all at a time where they are many of all pairs."""
+    size = metric.size
+    if PAIRS_PER_ENTRY * len(pairs) < size**2:
+        return metric.pairs(pairs[:, 0], pairs[:, 1])
+    out = np.empty(len(pairs))
+    every = np.arange(size)
+    for rows in np.array_split(every, -(-(size**2) // BLOCK_ENTRIES)):
+        check_time()
+        some = np.flatnonzero((pairs[:, 0] >= rows[0]) & (pairs[:, 0] <= rows[-1]))
+        out[some] = metric.block(rows, every)[pairs[some, 0] - rows[0], pairs[some, 1]]
+    return out
 
 
 def total_from_below(values: FloatArray) -> float:

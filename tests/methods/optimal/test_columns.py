@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from tests.methods.optimal.test_stars import CASES, exact_optimum, random_problem
 
 import panda_mdp as pm
+from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.methods.certify import Budget, certify
 from panda_mdp.methods.optimal.columns import PLAIN, Columns, ColumnTuning
+from panda_mdp.methods.optimal.optimal import solver_for
 from panda_mdp.methods.optimal.stars import Stars
-from panda_mdp.table.bound import Multipliers, star_prices
+from panda_mdp.space.metrics import Euclidean
+from panda_mdp.table.bound import Multipliers, Proved, star_prices
 
 
 def columns_of(problem: pm.Problem, tuning: ColumnTuning = PLAIN) -> Columns:
@@ -131,3 +136,43 @@ def test_the_floor_is_known_whatever_else_is_forgotten(kept: int) -> None:
         columns.advance()
         assert (columns.known == 1).all(axis=1).any()
     assert not (columns.known[:size] == columns.decay).all(), "nothing was forgotten"
+
+
+@dataclass(frozen=True, eq=False)
+class Slow(Euclidean):
+    """Distances that take a clock's time, each four tenths of a millisecond."""
+
+    clock: ClassVar[Ticks]
+
+    def block(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        self.clock.now += 4e-4 * len(rows) * len(cols)
+        return super().block(rows, cols)
+
+    def pairs(self, first: IntArray, second: IntArray) -> FloatArray:
+        self.clock.now += 4e-4 * len(first)
+        return super().pairs(first, second)
+
+
+class Ticks:
+    """A clock that goes on by a hundredth of a second whenever it is looked at."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.01
+        return self.now
+
+
+@pytest.mark.parametrize("limit", [70.0, 110.0])
+def test_the_limit_is_kept_where_proofs_take_long(limit: float) -> None:
+    """A proof of 90 words names nearly all pairs, 3 s by this clock."""
+    vectors = np.random.default_rng(7).normal(size=(90, 30))
+    clock = Slow.clock = Ticks()
+    domain = pm.Domain(Slow(vectors))
+    problem = pm.Problem(domain, np.arange(90), domain.distances(), 0.5)
+    start = clock.now
+    made = certify(solver_for(problem, "cpu"), Budget(1e-9, limit, clock=clock)).mechanism()
+    assert clock.now - start <= limit + max(5.0, 0.1 * limit)
+    assert made.audit.holds and made.lower_bound is not None
+    assert 0 < made.lower_bound < made.loss
+    assert isinstance(made.bound, Proved)

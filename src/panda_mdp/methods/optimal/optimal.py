@@ -21,7 +21,13 @@ from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import threads_lost
 from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.compute.pairs import MEMORY_FULL, Backend, accelerator, has_numba
-from panda_mdp.errors import GapWarning, MethodError, MissingDependencyError, Stopped
+from panda_mdp.errors import (
+    GapWarning,
+    MethodError,
+    MissingDependencyError,
+    Stopped,
+    TimeLimitError,
+)
 from panda_mdp.loss import MOST_STORED, DistanceLoss
 from panda_mdp.methods.adjust import remap, rows_of
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
@@ -239,6 +245,11 @@ class FirstOrder(TableSolver):
             start = open_with_stars(problem, standing, self.engine.name == "jax")
             if standing.missing(standing.value) <= 0:
                 return
+            if standing.late():
+                # The graph alone would take as long again where records are many.
+                if standing.value > problem.mean_loss.min():
+                    standing.offer(self.last_resort(standing))
+                raise TimeLimitError("the time limit is over before the first iteration")
             self.initial = start if self.initial is None else self.initial
         with standing.stage("graph"):
             graph = self.graph

@@ -262,25 +262,30 @@ def open_with_stars(
     if problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
         return None
     with standing.stage("columns"):
-        start = star_prices(problem, stars.prices)
-        columns = Columns(problem, stars.decay, stars.cost, start, stars.columns)
-        standing.raise_bound(columns.proof())
+        least = star_prices(problem, stars.prices)
+        columns = Columns(problem, stars.decay, stars.cost, least, stars.columns)
+
+    def certify() -> None:
+        with contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
+            standing.offer_start(lambda: stars.near(columns.table()), columns.proof)
+
     gaps = [math.inf]
     ends = False
     if problem.size > stars.most_closed:
         # Rounds take long there, and a table that is not closed next to nothing.
-        with standing.stage("columns"), contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
-            standing.offer_start(lambda: stars.near(columns.table()))
+        certify()
+    else:
+        standing.raise_bound(columns.proof())
+    clock = standing.budget.clock
     while standing.missing(standing.value) > 0 and not ends:
+        start = clock()
         with standing.stage("columns"), contextlib.suppress(scipy.linalg.LinAlgError):
             columns.advance()
         gaps.append(columns.gap)
         idle = len(gaps) > PATIENCE and gaps[-1] > WORTH * gaps[-PATIENCE]
-        ends = idle or standing.late() or len(gaps) > MOST_ROUNDS
+        # One more round would take as long as this one.
+        ends = idle or standing.late(clock() - start) or len(gaps) > MOST_ROUNDS
         if ends or len(gaps) % PATIENCE == 4 or gaps[-1] <= (standing.budget.gap or 0.0):
-            with standing.stage("columns"):
-                standing.raise_bound(columns.proof())
-            with contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
-                standing.offer_start(lambda: stars.near(columns.table()))
+            certify()
             standing.report()
     return None if standing.best is None else standing.best.matrix
