@@ -164,6 +164,18 @@ def test_labels_come_in_and_go_out():
     assert len(result) == 3 and set(result["reported"]) <= {30, 38}
 
 
+def test_a_label_that_the_table_lacks_is_reported_by_nothing():
+    """Labels that are no numbers have no nearest one."""
+    domain = pm.Domain.from_vectors([[30.0], [38.0]]).with_labels(["thirty", "thirty-eight"])
+    table = pm.exponential(pm.Problem(domain, [0, 1], np.ones((2, 2)), 0.1))
+    frame = pd.DataFrame({"age": ["thirty", "forty", "thirty-eight", None]})
+    asked = pm.Columns(record="age")
+    with pytest.raises(SnapError):
+        pm.perturb(frame, table, asked)
+    result = pm.perturb(frame, table, asked, outside="null")
+    assert result["reported"].isna().tolist() == [False, True, False, True]
+
+
 def test_numbers_are_snapped_to_the_nearest_value():
     domain = pm.Domain.from_values(range(20, 60, 2), unit="years")
     every = list(range(domain.size))

@@ -177,6 +177,18 @@ def test_flows_between_zones() -> None:
     assert found.raw.sum() == pytest.approx(1.0) and len(list(found.rows())) == 16
 
 
+def test_shares_of_flows_are_of_all_trips() -> None:
+    """Of trips that begin or end in no zone the shares leave room."""
+    trips = np.array([(0, 35)] * 3000 + [(21, 20)] * 1000)
+    drawn = TABLE.simulate(1).sample(trips.reshape(-1)).reshape(-1, 2)
+    counts = np.zeros((36, 36))
+    np.add.at(counts, (drawn[:, 0], drawn[:, 1]), 1)
+    found = estimate_pairs(counts, TABLE, {"first": [0, 1, 6, 7], "last": [28, 29, 34, 35]})
+    assert np.abs(found.share - [[0, 0.75], [0, 0]]).max() < 0.05
+    # Limits that hold leave the share where the likelihood has it: it is not clipped to them.
+    assert found.high[0, 1] > 0.76 and found.share.sum() < 0.8
+
+
 def test_limits_of_sums_hold_and_are_narrower_than_sums_of_limits() -> None:
     """Trips within a quarter, to the next and across: chance of many pairs is that of one sum."""
     _, zones = zone_matrix(QUARTERS, GRID)

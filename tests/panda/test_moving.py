@@ -105,6 +105,33 @@ def test_noise_is_geometric_and_coins_are_exponential() -> None:
         assert abs(share - expected) <= 5 * np.sqrt(expected * (1 - expected) / 20_000)
 
 
+def test_who_is_as_deep_as_asked_or_less_leaves_for_certain(moving: Moving) -> None:
+    """Depths are counted from `depth` on: the deeper somebody has to be, the sooner they leave."""
+    demanding = Moving(moving.table, LEAVING, most=3, depth=1.25)
+    for centre in ((0, 0), (2, 0), (4, 1)):
+        deep = moving.table.scheme.law.depths(centre)
+        given = np.array(centre)
+        np.testing.assert_array_equal(
+            demanding.levels(given), np.floor((deep - 1.25) / moving.step).astype(int)
+        )
+        assert ((demanding.levels(given) <= 0) == (deep - 1.25 < moving.step)).all()
+        assert (demanding.levels(given) < moving.levels(given)).all()
+
+
+def test_each_ball_has_a_threshold_of_its_own(moving: Moving) -> None:
+    """Where leaving hardly depends on depth, exp(-coin T) is uniform on 0 to 1: whoever left at
+    once leaves the next ball at once with 1/2, and with 2/3 where both have one threshold."""
+    shy = Moving(moving.table, 1e-4, most=3)
+    left, again = 0, 0
+    for _ in range(2_000):
+        way = Way(shy)
+        way.look(2)
+        if way.look(2) is not None:
+            left, again = left + 1, again + (way.look(2) is not None)
+    assert abs(left - 1_000) < 5 * np.sqrt(500)
+    assert abs(again - left / 2) < 5 * np.sqrt(left / 4)
+
+
 def test_a_day_has_so_many_balls_and_says_what_it_told(moving: Moving) -> None:
     way = Way(moving)
     with pytest.raises(MethodError, match="no ball yet"):

@@ -1,6 +1,6 @@
 """Plant deliberate bugs, one at a time, and see whether the tests that ought to notice do.
 
-    python tests/support/planting.py [--workers N] [--table FILE] [--lists NAMES] [--only WORDS]
+    python tests/support/planting.py [--workers N] [--table FILE] [--lists NAMES] [--only WORDS ...]
     python tests/support/planting.py --merge FILE FILE ...
 
 Each `.toml` file of tests/mutants is a list of bugs: a file, a piece of it that occurs once, what
@@ -202,13 +202,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant bugs and see which tests notice.")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--lists", nargs="*")
-    parser.add_argument("--only", help="bugs whose name holds these words")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="bugs whose name holds one of these"
+    )
     parser.add_argument("--table", type=Path, help="where the verdicts go, as JSON")
     parser.add_argument("--merge", nargs="+", type=Path, help="tables of runs, instead of a run")
     options = parser.parse_args(arguments)
     if options.merge:
         return report(merged(options.merge))
-    planted = [bug for bug in bugs(options.lists) if (options.only or "") in bug.name]
+    planted = [
+        bug for bug in bugs(options.lists) if any(words in bug.name for words in options.only)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         free: SimpleQueue[Copy] = SimpleQueue()
         # What is edited meanwhile does not mix with what is tested.
