@@ -16,6 +16,7 @@ from panda_mdp import Domain, Mechanism, NoGuarantee, Outputs, Problem, audit, e
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, ProblemError
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import TOTAL
+from panda_mdp.table.bound import Stated
 from panda_mdp.table.mechanism import Simulation
 
 DOMAIN = Domain.from_vectors([[0.0], [1.0], [2.0]])
@@ -100,6 +101,14 @@ def test_a_bound_above_the_loss_is_refused(bound):
         Mechanism.from_matrix(PROBLEM, PRIVATE, bound=bound)
     with pytest.raises(PrivacyError, match="lower bound"):
         Mechanism.from_matrix(PROBLEM, PRIVATE).with_facts(bound=bound)
+
+
+def test_a_bound_is_kept_replaced_or_taken_away():
+    bounded = Mechanism.from_matrix(PROBLEM, PRIVATE, bound=0.0)
+    assert bounded.with_facts(method="other").bound == Stated(0.0, "the caller")
+    assert bounded.with_facts(bound=Stated(-1.0, "a file")).lower_bound == -1.0
+    bare = bounded.with_facts(bound=None)
+    assert bare.bound is None and bare.gap is None and bounded.lower_bound == 0.0
 
 
 def test_frozen_and_described():

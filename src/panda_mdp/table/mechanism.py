@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
+from types import EllipsisType, MappingProxyType
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
@@ -233,19 +233,21 @@ class Table(RebuiltOnCopy):
         self,
         *,
         method: str | None = None,
-        bound: Bound | float | None = None,
+        bound: Bound | float | EllipsisType | None = ...,
         stages: Stages | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Self:
-        """The same problem and weights, and so the same audit, with other things said of them."""
+        """The same problem and weights, and so the same audit, with other things said of them; a
+        `bound` of None takes away the one that there is."""
         new = self._as(type(self))
         facts = {
             "method": method,
-            "bound": as_bound(bound),
             "stages": stages,
             "details": None if details is None else MappingProxyType(dict(details)),
         }
         vars(new).update({name: value for name, value in facts.items() if value is not None})
+        if bound is not ...:
+            vars(new)["bound"] = as_bound(bound)
         new._check()
         return new
 
