@@ -12,13 +12,22 @@ import pytest
 from helpers import random_domain
 from scipy.sparse.csgraph import dijkstra
 
-from panda_mdp import City, Domain, Problem, distance_loss, synthetic_city, travel_loss
+from panda_mdp import (
+    City,
+    Domain,
+    Problem,
+    distance_loss,
+    exponential,
+    load,
+    synthetic_city,
+    travel_loss,
+)
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.city.city import travel, travel_graph
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.program import seen_by_groups
-from panda_mdp.problem import losses_above
+from panda_mdp.problem import distance_power, losses_above
 
 
 def floyd(city: City) -> np.ndarray:
@@ -184,6 +193,34 @@ def test_computed_losses_give_the_problem_of_stored_ones() -> None:
     assert 0 < computed.loss_error < 1e-13 and stored.loss_error == 0
     with pytest.raises(ProblemError, match="shape"):
         Problem(domain, range(59), computed.loss, 1.0)
+
+
+def test_losses_of_another_domain_are_told_as_they_are(tmp_path) -> None:
+    """Only distances of the records themselves follow from the records."""
+    near, far = (Domain.from_vectors(np.arange(5.0)[:, None] * step) for step in (1.0, 2.0))
+    own = Problem(near, range(5), DistanceLoss(near, np.arange(5)), 1.0)
+    other = Problem(near, range(5), DistanceLoss(far, np.arange(5)), 1.0)
+    turned = Problem(near, range(5), DistanceLoss(near, np.arange(5)[::-1]), 1.0)
+    assert distance_power(own) == 1.0
+    assert distance_power(other) is None and distance_power(turned) is None
+    assert len({own.identity, other.identity, turned.identity}) == 3
+    for problem in (other, turned):
+        read = load(exponential(problem).save(tmp_path / "t.pmdp"))
+        np.testing.assert_array_equal(read.problem.loss, np.asarray(problem.loss))
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 7.5])
+def test_a_power_errs_as_many_times_as_its_distance(power: float) -> None:
+    loss = DistanceLoss(random_domain("haversine", 9), np.arange(9), power)
+    off = loss.domain.metric.relative_error
+    # As far as distances may be off, and no farther: (1 + off)^power.
+    assert (1 + off) ** power - 1 <= loss.relative_error <= 4 * max(power, 1.0) * (off + 1e-15)
+
+
+def test_records_that_no_output_is_pay_where_outputs_are_as_many() -> None:
+    line = Domain.from_vectors([[0.0], [1.0], [5.0]])
+    loss = DistanceLoss(line, np.array([0, 0, 1]))
+    assert loss.min(axis=1).tolist() == [0.0, 0.0, 4.0]
 
 
 def test_many_losses_are_computed_and_say_so_where_an_array_is_asked_for() -> None:

@@ -95,6 +95,13 @@ class Interrupted(Scripted):
             raise KeyboardInterrupt
 
 
+def test_the_last_resort_is_the_best_row_that_ignores_the_record():
+    """Of four places in a row the middle ones are nearest to all."""
+    table = Scripted([]).last_resort(None)
+    assert table.loss == PROBLEM.mean_loss.min() == 1.0 < PROBLEM.mean_loss[0]
+    assert table.audit.epsilon == 0 and (table.matrix[:, 1] == 1).all()
+
+
 def test_it_ends_when_the_certified_gap_is_reached():
     tables = [blend(0.5), blend(0.1), BEST.matrix]
     solved = certify(Scripted(tables, [0.5 * BEST.loss, 0.999 * BEST.loss]), Budget(0.01))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +15,7 @@ from second_checker import checker
 
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError, ProblemError
+from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.optimal import FirstOrder
 from panda_mdp.methods.optimal.program import centre_bound, centre_proof, free_bound, free_proof
 from panda_mdp.table.bound import Multipliers, Proved, Stated, dual_bound, growth
@@ -59,6 +61,35 @@ def test_is_below_what_the_second_checker_proves_and_near_it(problem, size):
     length = metric.pairs(pairs[:, 0], pairs[:, 1])
     top = growth(problem.epsilon, length, metric.relative_error).max() * size * 40
     assert Fraction(made.value) >= exact - Fraction(1e-12 * (top + problem.loss.max()))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "line"])
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("width", [0, 3, 90])
+def test_of_losses_that_are_distances_few_outputs_tell_the_bound(kind, power, width):
+    """Tiles look at the outputs that multipliers name, and around them: what comes of it is what
+    comes of all outputs, with multipliers near and far, priors of 0 and records that no output is.
+    """
+    line = pm.Domain.from_vectors(np.arange(300.0)[:, None])
+    domain = line if kind == "line" else random_domain(kind, 300, seed=3)
+    rng = np.random.default_rng(4)
+    outputs = rng.permutation(300)[:250]
+    prior = rng.dirichlet(np.full(300, 0.3)) * (rng.random(300) < 0.8)
+    computed = pm.Problem(
+        domain, outputs, DistanceLoss(domain, outputs, power), 1.5, prior / prior.sum()
+    )
+    stored = replace(computed, loss=computed.loss.stored())
+    pairs = np.concatenate([rng.integers(0, 300, (20, 2)), rng.integers(0, 64, (200, 2))])
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    owner = np.repeat(np.arange(len(pairs)), width)
+    columns = np.concatenate([rng.permutation(250)[:width] for _ in pairs]).astype(int)
+    for size in (1e-4, 1e-2):
+        given = Multipliers.listed(pairs, owner, columns, size * rng.random(len(owner)))
+        found, expected = dual_bound(computed, given), dual_bound(stored, given)
+        # Computed losses may err, and the bound allows for it.
+        off = 2 * computed.loss_error * float(computed.mean_loss.max())
+        assert found == pytest.approx(expected, rel=1e-12, abs=off)
+        assert found <= expected
 
 
 def test_bounds_without_a_solver_have_proofs(problem):

@@ -42,6 +42,7 @@ from panda_mdp.base.arrays import (
 )
 from panda_mdp.base.threads import check_time
 from panda_mdp.errors import PrivacyError, ProblemError
+from panda_mdp.loss import DistanceLoss
 from panda_mdp.problem import Problem, distance_power, loss_blocks
 from panda_mdp.space.metrics import Metric
 
@@ -53,6 +54,8 @@ PAIRS_PER_ENTRY = 16
 """About as many entries of a block of distances take as long as a pair by itself."""
 FAINTEST = 1e-6
 """Of the largest: multipliers below it are left out of a short proof."""
+WIDER = 1 + 1e-9
+"""Times distances that are compared with others: more than they err."""
 LOST_BITS = 40
 """Of float64's 52, which a short proof does without: a number then takes three bytes."""
 
@@ -305,12 +308,17 @@ def _reduced_blocks(
     down = scipy.sparse.csr_array((lent, (second, multipliers.columns)), shape=shape)
     terms = allowance * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
     step = max(1, BLOCK_ENTRIES // problem.outputs_count)
-    for rows in (slice(a, a + step) for a in range(0, size, step)):
+    every = np.arange(problem.outputs_count)
+    parts = ((np.arange(a, min(a + step, size)), every) for a in range(0, size, step))
+    if cost is None and isinstance(problem.loss, DistanceLoss):
+        parts = _where_least(problem.loss, up + down)
+    for rows, columns in parts:
         check_time()
-        own = problem.prior[rows, None] * problem.loss[rows] if cost is None else cost[rows]
+        some = np.ix_(rows, columns)
+        own = problem.prior[rows, None] * problem.loss[some] if cost is None else cost[some]
         with np.errstate(invalid="ignore", over="ignore"):
-            plus = up[rows].toarray()
-            minus = down[rows].toarray()
+            plus = up[some].toarray()
+            minus = down[some].toarray()
             sizes = np.abs(own) + plus + minus
             error = terms[rows] * (UNIT_ROUNDOFF * sizes + SMALLEST)
             yield own - problem.loss_error * np.abs(own) + plus - minus - error
@@ -328,6 +336,28 @@ def _lengths(metric: Metric, pairs: IntArray) -> FloatArray:
         some = np.flatnonzero((pairs[:, 0] >= rows[0]) & (pairs[:, 0] <= rows[-1]))
         out[some] = metric.block(rows, every)[pairs[some, 0] - rows[0], pairs[some, 1]]
     return out
+
+
+def _where_least(
+    loss: DistanceLoss, named: scipy.sparse.csr_array
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Tiles of records, and outputs of which one costs each of them least once `named` multipliers
+    are counted.
+
+    Those are the named ones and those at most 2 r + s from the tile's centre, r its radius and s
+    such that some output within it is not named: any record is at most r + s from that one, and
+    farther from all that are left out, to which nothing is added and nothing lent.
+    """
+    metric, tiles = loss.domain.metric, loss.domain.tiles
+    for t, radius in enumerate(tiles.radii):
+        rows = tiles.records(t)
+        kept = np.zeros(len(loss.outputs), bool)
+        kept[named[rows].indices] = True
+        if not kept.all():
+            far = metric.block(tiles.centres[t : t + 1], loss.outputs)[0]
+            reach = 2 * radius + far[~kept].min()
+            kept |= far <= reach * (WIDER + 4 * metric.triangle_slack)
+        yield rows, np.flatnonzero(kept)
 
 
 def total_from_below(values: FloatArray) -> float:

@@ -299,7 +299,9 @@ class FirstOrder(TableSolver):
 
     def proof(self) -> Proved | None:
         problem = self.problem
-        if problem.loss.size > MOST_STORED:
+        # Of computed losses on tiles a proof names few, and whoever reads it looks at those.
+        sparse = self._risen and self.finish and self.closure.on_host
+        if problem.loss.size > MOST_STORED and not sparse:
             return None
         if self._risen:
             # Of what was asked for: losses of a single tile are stored for the iterations.
