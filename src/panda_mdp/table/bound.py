@@ -317,8 +317,8 @@ def _reduced_blocks(
         some = np.ix_(rows, columns)
         own = problem.prior[rows, None] * problem.loss[some] if cost is None else cost[some]
         with np.errstate(invalid="ignore", over="ignore"):
-            plus = up[some].toarray()
-            minus = down[some].toarray()
+            plus = up[rows][:, columns].toarray()
+            minus = down[rows][:, columns].toarray()
             sizes = np.abs(own) + plus + minus
             error = terms[rows] * (UNIT_ROUNDOFF * sizes + SMALLEST)
             yield own - problem.loss_error * np.abs(own) + plus - minus - error
