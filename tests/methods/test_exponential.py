@@ -7,7 +7,17 @@ import pytest
 
 from panda_mdp import Domain, Problem, exponential, loss_exponential
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.closed_forms import TIGHTNESS, Envelope, best_constant, from_scores
+from panda_mdp.methods.closed_forms import (
+    TIGHTNESS,
+    Envelope,
+    best_constant,
+    floored,
+    from_scores,
+    softmax,
+    tight_exponent,
+)
+from panda_mdp.privacy.audit import audit_weights
+from panda_mdp.privacy.quantise import quantise
 
 
 def places(count: int, outputs: int, epsilon: float, seed: int = 0) -> Problem:
@@ -62,6 +72,27 @@ def test_tight_meets_epsilon_from_below(method, epsilon) -> None:
     assert epsilon * (1 - TIGHTNESS) <= mechanism.audit.epsilon <= epsilon
     assert mechanism.details["exponent"] >= epsilon / 2
     assert mechanism.loss <= method(problem).loss
+
+
+@pytest.mark.parametrize("epsilon", np.geomspace(0.2, 20.0, 12).tolist())
+def test_a_tight_exponent_holds_by_itself(epsilon) -> None:
+    """Of all that were tried the largest whose integers keep epsilon: nothing is mixed in."""
+    problem = places(40, 8, epsilon)
+    scores = problem.domain.distances(None, problem.outputs)
+    exponent = tight_exponent(problem, scores)
+    weights = quantise(floored(softmax(-exponent * scores)))
+    assert audit_weights(problem.domain, problem.outputs, weights, epsilon).epsilon <= epsilon
+
+
+def test_candidates_are_compared_by_what_their_tables_lose() -> None:
+    """Under the prior, wherever people are."""
+    problem = places(60, 8, 3.0)
+    prior = np.random.default_rng(5).dirichlet(np.full(60, 0.1))
+    problem = Problem(problem.domain, problem.outputs, problem.loss, 3.0, prior=prior)
+    envelope = Envelope(problem)
+    for constant in (0.3, 0.8):
+        made = loss_exponential(problem, lipschitz=constant)
+        assert envelope.expected_loss(constant) == pytest.approx(made.loss, rel=1e-9)
 
 
 def test_tight_uses_the_room_that_two_records_leave() -> None:

@@ -107,6 +107,15 @@ def test_stretch_bounds_every_pair() -> None:
         assert projection_stretch(domain) < 1.8
 
 
+def test_along_a_parallel_the_plane_is_longer_than_the_great_circle() -> None:
+    """Which leaves the parallel towards the pole: by more than the latitudes of its ends tell."""
+    domain = Domain.from_points([60.0, 60.0], [10.0, 19.0])
+    plane = domain.plane
+    assert plane is not None
+    ratio = np.linalg.norm(plane[0] - plane[1]) / domain.distances()[0, 1]
+    assert 1.0005 < ratio <= projection_stretch(domain) < 1.01
+
+
 def test_places_far_north_keep_the_guarantee() -> None:
     generator = np.random.default_rng(4)
     domain = Domain.from_points(

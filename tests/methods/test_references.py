@@ -38,6 +38,19 @@ def test_the_offset_is_integrated(problem):
     assert table.matrix[0, 0] == pytest.approx(east * north, abs=1e-12)
 
 
+def test_far_cells_have_their_small_chances(problem):
+    """An offset goes on beyond what is often drawn: seven deviations away a cell has 10^-12."""
+    table = android_grid(problem, 2.0)
+    reports = table.problem.reports
+    at, centres = problem.domain.plane[3], problem.domain.metric.project(reports.lat, reports.lon)
+    edges = np.round(centres) - 1, np.round(centres) + 1
+    low, high = (norm.cdf((edge - at) / 0.5) for edge in edges)
+    chances = (high - low).prod(axis=1)
+    assert ((chances > 0) & (chances < 1e-9)).any()
+    np.testing.assert_allclose(table.matrix[3], chances, rtol=1e-6, atol=1e-15)
+    assert chances.sum() == pytest.approx(1, abs=1e-14)
+
+
 def test_rounding_reports_the_centre_of_its_cell(problem):
     table = rounding(problem, 1.0)
     assert np.sort(table.matrix, axis=1)[:, -1] == pytest.approx(1)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from panda_mdp import Domain
 from panda_mdp.errors import DomainError, SnapError
 from panda_mdp.space.metrics import haversine_km
-from panda_mdp.space.snapping import FEW_PLACES
+from panda_mdp.space.snapping import FEW_PLACES, snap_values
 
 
 def clustered(seed: int, count: int, lat: float, lon: float) -> Domain:
@@ -80,6 +80,26 @@ def test_what_is_no_place_has_no_record():
     lat[:3] = np.nan, 91.0, -95.0
     quick = domain.snap(lat, lon, 1.0)
     assert (quick.record[:3] == -1).all() and quick.inside.any() and not quick.inside.all()
+
+
+@pytest.mark.parametrize("count", [5, FEW_PLACES + 5])
+def test_what_is_no_place_has_no_record_where_degrees_begin_either(count):
+    """Around 0, 0, where what is no place would be taken to lie."""
+    domain = Domain.from_points([0.0, 0.01], [0.0, 0.01])
+    lat, lon = np.zeros(count), np.zeros(count)
+    lat[:4], lon[3:5] = [np.nan, 91.0, -95.0, 0.0], [np.inf, 361.0]
+    snaps = domain.snap(lat, lon, 1.0)
+    assert (snaps.record[:5] == -1).all() and np.isinf(snaps.distance[:5]).all()
+    assert (snaps.record[5:] == 0).all()
+
+
+def test_of_two_values_as_near_the_lower_one_is_taken():
+    """Also by a rounding: 0.5 lies in the middle of 0 and 1, and what is above it does not."""
+    values = np.array([0.0, 1.0, 3.0])
+    given = [0.5, np.nextafter(0.5, 1), 2.0, np.nextafter(2.0, 3), -7.0, 9.0]
+    snaps = snap_values(values, given, 10.0)
+    assert snaps.record.tolist() == [0, 1, 1, 2, 0, 2]
+    assert snaps.distance[:3] == pytest.approx([0.5, 0.5, 1.0])
 
 
 def test_a_record_at_the_limit_is_found():

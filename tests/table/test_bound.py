@@ -16,6 +16,7 @@ from second_checker import checker
 import panda_mdp as pm
 from panda_mdp.errors import PrivacyError, ProblemError
 from panda_mdp.loss import DistanceLoss
+from panda_mdp.methods.certify import proved
 from panda_mdp.methods.optimal.optimal import FirstOrder
 from panda_mdp.methods.optimal.program import centre_bound, centre_proof, free_bound, free_proof
 from panda_mdp.table.bound import Multipliers, Proved, Stated, dual_bound, growth
@@ -90,6 +91,21 @@ def test_of_losses_that_are_distances_few_outputs_tell_the_bound(kind, power, wi
         off = 2 * computed.loss_error * float(computed.mean_loss.max())
         assert found == pytest.approx(expected, rel=1e-12, abs=off)
         assert found <= expected
+
+
+def test_a_proof_takes_the_place_of_a_bound_where_it_gives_next_to_nothing_away(problem):
+    """A hundredth of the gap, and no gap that is reached becomes one that is not."""
+    proof, gap = free_proof(problem), 0.01
+    proof = centre_proof(problem, 5) if proof.value <= 0 else proof
+    assert proof.value > 0
+
+    def chosen(away, loss_gap):
+        bound = Stated(proof.value * (1 + away), "a solver")
+        return isinstance(proved(bound, bound.value * (1 + loss_gap), gap, proof), Proved)
+
+    # Far from the gap, at it, within it.
+    assert chosen(0.9e-4, 0.5) and not chosen(1.1e-4, 0.5) and not chosen(5e-3, 0.5)
+    assert not chosen(0.9e-4, 0.00999) and chosen(0.9e-4, 0.005)
 
 
 def test_bounds_without_a_solver_have_proofs(problem):

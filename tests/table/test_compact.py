@@ -138,6 +138,15 @@ def test_equal_rows_stay_equal():
     assert np.array_equal(result.weights[0], result.weights[1])
 
 
+def test_equal_rows_of_records_with_near_and_far_neighbours_stay_equal():
+    """Near ones ask for more digits: a row that others share has the digits of all of them."""
+    line = pm.Domain.from_vectors([[0.0], [0.001], [3.0], [9.0], [27.0]])
+    problem = pm.Problem(line, [0, 2, 4], line.distances(None, [0, 2, 4]), 1.0)
+    rows = np.tile([0.2718281828, 0.5772156649, 0.1509561523], (5, 1))
+    short = pm.compact(pm.Mechanism.from_matrix(problem, rows / rows.sum(axis=1)[:, None]))
+    assert (np.asarray(short.weights) == np.asarray(short.weights)[0]).all()
+
+
 def test_outputs_that_are_never_used_stay_at_zero():
     domain = random_domain("euclidean", 30)
     mechanism = remap(exponential(displacement_problem(domain, np.arange(30), 1.0)))
