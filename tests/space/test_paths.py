@@ -35,6 +35,7 @@ from panda_mdp.methods.optimal.program import TilingTuning, constraint_graph
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.quantise import quantise
 from panda_mdp.space.paths import LONGEST, PathMetric, graph_of_records, measured_by, slow
+from panda_mdp.space.searches import balls
 
 CHECKER = Path(__file__).parents[2] / "verify" / "panda_verify.py"
 
@@ -341,6 +342,17 @@ def test_radii_of_density_change_by_half_along_a_unit_at_most(city: City) -> Non
     expected = (wide - 0.5 * domain.distances()).max(axis=1)
     assert (expected > wide).any()
     assert slow(domain.metric, wide) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_ball_ends_where_it_holds_enough_to_the_last_one() -> None:
+    """Five nodes in a row, one person at each: three are two steps away at an end, one inside."""
+    starts, others = np.array([0, 1, 3, 5, 7, 8]), np.array([1, 0, 2, 1, 3, 2, 4, 3])
+    radius, inside, away = np.empty(5), np.full((5, 4), -1), np.zeros((5, 4), np.int64)
+    balls(starts, others, np.full(8, 10), 0, np.ones(5), 3.0, radius, inside, away)
+    assert radius.tolist() == [20, 10, 10, 10, 20]
+    assert inside[0].tolist() == [0, 1, 2, -1] and away[0, :3].tolist() == [0, 10, 20]
+    balls(starts, others, np.full(8, 10), 0, np.ones(5), 6.0, radius, inside, away)
+    assert np.isinf(radius).all()
 
 
 def test_an_edge_is_measured_by_the_wider_radius_of_its_ends() -> None:

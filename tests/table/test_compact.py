@@ -140,10 +140,10 @@ def test_equal_rows_stay_equal():
 
 def test_equal_rows_of_records_with_near_and_far_neighbours_stay_equal():
     """Near ones ask for more digits: a row that others share has the digits of all of them."""
-    line = pm.Domain.from_vectors([[0.0], [0.001], [3.0], [9.0], [27.0]])
-    problem = pm.Problem(line, [0, 2, 4], line.distances(None, [0, 2, 4]), 1.0)
+    line = Domain.from_vectors([[0.0], [0.001], [3.0], [9.0], [27.0]])
+    problem = displacement_problem(line, [0, 2, 4], 1.0)
     rows = np.tile([0.2718281828, 0.5772156649, 0.1509561523], (5, 1))
-    short = pm.compact(pm.Mechanism.from_matrix(problem, rows / rows.sum(axis=1)[:, None]))
+    short = compact(Mechanism.from_matrix(problem, rows / rows.sum(axis=1)[:, None]))
     assert (np.asarray(short.weights) == np.asarray(short.weights)[0]).all()
 
 
