@@ -34,7 +34,7 @@ def lattice(domain: pm.Domain, epsilon: float, radius: float = 1.0) -> BallLaw:
 
 def logs_of_law(law: BallLaw, record: int) -> np.ndarray:
     """log P(c|x) over all centres of the box, from whole numbers."""
-    near, extra, least = law.weights(record)
+    near, extra, least = law.weights(law.places[record])
     low, high = law.box
     weights = np.full(high - low + 1, least, dtype=object)
     assert ((near >= low) & (near <= high)).all()
@@ -99,7 +99,7 @@ class Given:
 def test_every_centre_of_the_box_can_be_drawn() -> None:
     """The least words give the first corner of the box, the largest the last of the near ones."""
     law = lattice(CITY, 3.0)
-    (low, high), (near, extra, least) = law.box, law.weights(4)
+    (low, high), (near, extra, least) = law.box, law.weights(law.places[4])
     count = int(np.prod(high - low + 1))
     whole = least * count + sum(extra)
     most = 1 << (3 * 62)
@@ -128,7 +128,7 @@ def test_draws_are_exact_at_the_limits_between_centres() -> None:
     """A word at which a centre begins is that centre's, and words of which there is one too many
     for some centre are drawn again."""
     law = lattice(CITY, 3.0)
-    (low, high), (near, extra, least) = law.box, law.weights(4)
+    (low, high), (near, extra, least) = law.box, law.weights(law.places[4])
     first = least * int(np.prod(high - low + 1))
     whole, most = first + sum(extra), 1 << (3 * 62)
     limit = first

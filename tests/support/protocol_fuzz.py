@@ -82,7 +82,15 @@ def prepare(running: Running, folder: Path) -> Target:
             json={"kind": "table", "name": "main", "reports_per_period": 10_000, **table},
         )
     )
-    ball = {"kind": "ball", "name": "ball", **table, "epsilon_1": 1.0, "edge": 0.5, "radius": 3.0}
+    ball = {
+        "kind": "ball",
+        "name": "ball",
+        **table,
+        "epsilon_1": 1.0,
+        "edge": 0.5,
+        "radius": 3.0,
+        "snap": 1.0,
+    }
     _made(admin.post("/v1/deployments", json=ball))
     anchors = {"kind": "anchors", "name": "paper", "domain": "city", "outputs": [0, 10, 20]}
     anchors |= {"epsilon": 5.0, "delta": 1e-3, "accept_no_guarantee": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -18,9 +19,9 @@ import numpy as np
 import pytest
 
 import panda_mdp as pm
-from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.protocol import Network
-from panda_mdp.protocol.messages.catalogue import DomainDetail, TableInfo
+from panda_mdp.protocol.messages.catalogue import DomainDetail, Places, TableInfo
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
     AnyDeployment,
@@ -33,7 +34,6 @@ from panda_mdp.protocol.messages.deployments import (
     SelectionInfo,
     Statement,
     TableDeployment,
-    pack_rows,
 )
 from panda_mdp.protocol.messages.log import Log, LogHead, leaf_hash, root_of
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
@@ -44,7 +44,8 @@ from panda_mdp.protocol.messages.signing import (
     statement_bytes,
 )
 from panda_mdp.protocol.messages.types import GuaranteeInfo
-from panda_mdp.protocol.server.solving import ball_facts, cut_ball
+from panda_mdp.protocol.server.solving import ball_facts, ball_table
+from panda_mdp.table.blocks import decode_block, encode_block, spanning_order
 
 URL = "http://127.0.0.1:1"
 TOKEN = f"pmt_{'0' * 12}_{'s' * 43}"
@@ -71,10 +72,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class BallParts:
-    """What a ball is made of."""
+    """What the one tile of a ball is made of."""
 
     version: int
-    records: IntArray
+    places: FloatArray
     weights: IntArray
     proof: str
 
@@ -90,6 +91,7 @@ class Standin:
     epsilon_1: float = 1.0
     edge: float = 0.5
     radius: float = 4.0
+    snap: float = 4.0
     anchors: AnchorsDeployment | None = None
     mechanism: pm.Mechanism | None = None
     sent: list[Sent] = field(default_factory=list)
@@ -116,8 +118,8 @@ class Standin:
     @property
     def balls(self) -> tuple[bytes, BallTerms]:
         """What balls are cut from."""
-        terms = BallTerms(epsilon_1=self.epsilon_1, edge=self.edge, radius=self.radius)
-        return self.path.read_bytes(), terms
+        names = ("epsilon_1", "edge", "radius", "snap")
+        return self.path.read_bytes(), BallTerms(**{name: getattr(self, name) for name in names})
 
     @property
     def network(self) -> Network:
@@ -163,13 +165,12 @@ class Standin:
             said = ball_facts(*self.balls)
             return BallDeployment(
                 table=table,
-                domain="city",
-                epsilon_1=self.epsilon_1,
-                edge=self.edge,
-                radius=self.radius,
+                places=Places(**said["places"]),
                 outputs=said["outputs"],
                 rows=said["rows"],
+                tiles=said["tiles"],
                 guarantee=GuaranteeInfo(**said["guarantee"]),
+                **self.balls[1].model_dump(),
                 **shared,
             )
         if name == "anchors":
@@ -308,16 +309,28 @@ def ball_rows(
     centre: list[int],
     change: Callable[[BallParts], BallParts] = lambda parts: parts,
 ) -> BallRows:
-    """The ball around a centre; `change` is applied to what is proved of it."""
-    cut = cut_ball(*server.balls, (centre[0], centre[1]))
-    records = np.sort(np.array(cut["records"], dtype=np.int64))
-    weights = np.asarray(server.table.weights)[records]
-    parts = change(BallParts(server.version, records, weights, cut["proof"]))
-    floors = np.array([int(floor) for floor in cut["floors"]])
-    domain = server.table.problem.domain
-    order, blocks = pack_rows(domain, parts.records, parts.weights, floors)
-    cut |= {"records": order, "blocks": blocks, "proof": parts.proof}
-    return BallRows(version=parts.version, centre=(centre[0], centre[1]), **cut)
+    """The ball around a centre; `change` is applied to what is proved of its first tile."""
+    cut = ball_table(*server.balls).cut((centre[0], centre[1]))
+    rows = BallRows(version=server.version, centre=(centre[0], centre[1]), **cut)
+    if not rows.tiles:
+        return rows
+    size = rows.sizes[0]
+    floors = np.array([int(floor) for floor in rows.floors])
+    weights = decode_block(base64.b64decode(rows.blocks[0]), size, floors)
+    places = np.array([rows.lat, rows.lon]).T
+    parts = change(BallParts(server.version, places[:size], weights, rows.proof))
+    along, parent = spanning_order(np.linalg.norm(parts.places[:, None] - parts.places, axis=2))
+    block = encode_block(parts.weights[along], parent, floors)
+    lat, lon = np.concatenate([parts.places[along], places[size:]]).T.tolist()
+    changes = {
+        "version": parts.version,
+        "proof": parts.proof,
+        "lat": lat,
+        "lon": lon,
+        "sizes": [len(along), *rows.sizes[1:]],
+        "blocks": [base64.b64encode(block).decode(), *rows.blocks[1:]],
+    }
+    return rows.model_copy(update=changes)
 
 
 def post_anchors(server: Standin, request: httpx.Request, name: str, number: str) -> httpx.Response:

@@ -221,7 +221,7 @@ def fetch(
     proved = plan.guarantee is not None
     rows = [
         ("version", plan.version),
-        ("records", f"{domain.size:,} ({domain.metric.kind}, {domain.unit})"),
+        ("records", f"{plan.size:,} ({domain.metric.kind}, {domain.unit})"),
         ("a report costs", PRICE.format(plan.cost) if proved else "NO GUARANTEE"),
         *plan.facts(),
         *([("snapping", plan.snapping)] if domain.geographic and proved else ()),

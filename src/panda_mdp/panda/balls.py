@@ -204,7 +204,9 @@ class BallScheme(Scheme):
         different, which = np.unique(records, return_inverse=True)
         for k, record in enumerate(different.tolist()):
             mine = np.flatnonzero(which.reshape(-1) == k)
-            selected[mine] = [*map(self._number, self.law.draws(record, bits, len(mine)))]
+            selected[mine] = [
+                *map(self._number, self.law.draws(self.law.places[record], bits, len(mine)))
+            ]
         return selected
 
     def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:

@@ -24,6 +24,7 @@ from itertools import accumulate
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import MethodError
@@ -58,6 +59,12 @@ SQUARE = 16
 """Sums over all centres take so many by so many at once,"""
 LEAF = 16
 """and records in parts of at most so many."""
+GRID = 10_000
+"""Devices round their places to so many parts of a degree: two of them are equal, or"""
+APART_KM = 9e-4
+"""at least so far apart, since places beyond"""
+POLAR = 85
+"""degrees are moved there."""
 
 
 def _frequencies() -> tuple[FloatArray, FloatArray]:
@@ -108,18 +115,23 @@ class BallLaw:
             check_number(getattr(self, name), name, POSITIVE, needed=True)
         less = float(np.nextafter(self.second, 0.0))
         check_number(self.edge, "edge", "a part of what reports tell", most=less, needed=True)
-        metric = self.domain.metric
-        on_earth = isinstance(metric, Haversine)
-        largest = EARTH_RADIUS_KM if on_earth else float(np.abs(metric.embedding).max())
-        rounded = ROUNDED * (largest + REACH / self.epsilon)
-        fading = (4 * self.second * rounded + SHARE_ROUNDED) / (FADING_RESERVE * self.edge)
-        least = max(rounded / RESERVE, fading)
+        least = self.least
         if len(self.places[0]) != 2 or not float(self.domain.neighbours(1)[1].min()) >= least:
             raise MethodError(
                 "the centre of a ball is drawn in a plane: give places with distances on the "
                 f"earth, or vectors with two entries, at least {least:.2g} from each other; coins "
                 "(BernoulliAnchors) select anchors over any distances"
             )
+
+    @property
+    def least(self) -> float:
+        """How far apart two places have to be for the reserves to pay for rounding."""
+        metric = self.domain.metric
+        on_earth = isinstance(metric, Haversine)
+        largest = EARTH_RADIUS_KM if on_earth else float(np.abs(metric.embedding).max())
+        rounded = ROUNDED * (largest + REACH / self.epsilon)
+        fading = (4 * self.second * rounded + SHARE_ROUNDED) / (FADING_RESERVE * self.edge)
+        return max(rounded / RESERVE, fading)
 
     @property
     def exponent(self) -> float:
@@ -130,11 +142,32 @@ class BallLaw:
     def places(self) -> FloatArray:
         """Records in the plane, (K, 2): a projection of the embedding, so no distance grows."""
         domain = self.domain
-        points = domain.metric.embedding
         # Shortest paths may have places for maps, and are no distances on the earth.
-        if not isinstance(domain.metric, Haversine):
-            return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))
-        return np.asarray(points @ _tangent(domain.lat, domain.lon))
+        if isinstance(domain.metric, Haversine):
+            return self.flat(domain.lat, domain.lon)
+        points = domain.metric.embedding
+        return np.pad(points, ((0, 0), (0, max(0, 2 - points.shape[1]))))
+
+    @cached_property
+    def ends(self) -> FloatArray:
+        """The least and largest coordinates of records in the plane, (2, 2)."""
+        return np.stack([self.places.min(axis=0), self.places.max(axis=0)])
+
+    @property
+    def corners(self) -> IntArray:
+        """Up to eight records that have the same plane and box as all of them."""
+        sides = (self.domain.lat, self.domain.lon, *self.places.T)
+        return np.unique([(side.argmin(), side.argmax()) for side in sides])
+
+    def flat(self, lat: ArrayLike, lon: ArrayLike) -> FloatArray:
+        """Places on the earth in the plane, (..., 2); no distance grows."""
+        points = EARTH_RADIUS_KM * sphere_points(np.asarray(lat), np.asarray(lon))
+        return np.asarray(points @ _tangent(self.domain.lat, self.domain.lon))
+
+    def among(self, lat: float, lon: float) -> FloatArray:
+        """A place on the earth in the plane, (2,); one beyond all records is the nearest point of
+        the rectangle around them, which lengthens no distance either."""
+        return np.clip(self.flat(lat, lon), *self.ends)
 
     @cached_property
     def tiles(self) -> tuple[IntArray, IntArray]:
@@ -144,9 +177,9 @@ class BallLaw:
     @cached_property
     def box(self) -> tuple[IntArray, IntArray]:
         """The least and largest centre, each (2,): all that any record draws lie between."""
-        at = self.places * self.exponent
-        low = np.floor(at.min(axis=0) - REACH)
-        high = np.ceil(at.max(axis=0) + REACH)
+        low, high = self.ends * self.exponent
+        low = np.floor(low - REACH)
+        high = np.ceil(high + REACH)
         return low.astype(np.int64), high.astype(np.int64)
 
     def holds(self, centre: Centre) -> bool:
@@ -154,10 +187,10 @@ class BallLaw:
         low, high = self.box
         return bool((low <= centre).all() and (high >= centre).all())
 
-    def weights(self, record: int) -> tuple[IntArray, list[int], int]:
-        """Centres near a record, (n, 2), and their whole weights beyond that of every centre of
-        the box, which comes last."""
-        place = self.places[record] * self.exponent
+    def weights(self, place: FloatArray) -> tuple[IntArray, list[int], int]:
+        """Centres near a place of the plane, (n, 2), and their whole weights beyond that of every
+        centre of the box, which comes last."""
+        place = place * self.exponent
         side = np.arange(-int(REACH) - 1, int(REACH) + 2)
         near = np.rint(place).astype(np.int64) + np.stack(np.meshgrid(side, side), -1).reshape(
             -1, 2
@@ -170,11 +203,11 @@ class BallLaw:
 
     def draw(self, record: int, bits: BitSource) -> Centre:
         """A centre for a record: exact, on whole numbers."""
-        return self.draws(record, bits, 1)[0]
+        return self.draws(self.places[record], bits, 1)[0]
 
-    def draws(self, record: int, bits: BitSource, count: int) -> list[Centre]:
-        """Centres for a record, independent of each other."""
-        near, extra, least = self.weights(record)
+    def draws(self, place: FloatArray, bits: BitSource, count: int) -> list[Centre]:
+        """Centres for a place of the plane among records, independent of each other."""
+        near, extra, least = self.weights(place)
         low, high = self.box
         wide, tall = (int(side) for side in high - low + 1)
         sums = list(accumulate(extra, initial=least * wide * tall))
@@ -263,10 +296,12 @@ class BallLaw:
             chances = np.exp(-scores - self._log_sums[mine, None])
             yield np.flatnonzero(near), mine, chances, self.radius - np.sqrt(squared)
 
-    def depths(self, centre: Centre) -> FloatArray:
-        """How deep every record lies in a ball, in units of distance; negative outside."""
+    def depths(self, centre: Centre, places: FloatArray | None = None) -> FloatArray:
+        """How deep places of the plane, or all records, lie in a ball; negative outside."""
         at = np.array(centre) / self.exponent
-        return np.asarray(self.radius - np.hypot(*(self.places - at).T))
+        return np.asarray(
+            self.radius - np.hypot(*((self.places if places is None else places) - at).T)
+        )
 
     def ball(self, centre: Centre) -> IntArray:
         """Records within the radius of a centre, ascending."""
@@ -278,6 +313,23 @@ class BallLaw:
         common, spread = common_row(weights)
         share = common_share(np.maximum(depth, 0.0), spread, self.second, self.edge)
         return np.rint(share * float(TOTAL)).astype(np.int64), common
+
+
+def cell_of(lat: float, lon: float) -> int:
+    """The number of a place's cell of the grid that devices round to.
+
+    >>> place_of(cell_of(41.90004, 372.5))
+    (41.9, 12.5)
+    """
+    turn = 360 * GRID
+    row = round(max(-POLAR, min(POLAR, lat)) * GRID) + POLAR * GRID
+    return row * turn + (round(lon * GRID) + turn // 2) % turn
+
+
+def place_of(cell: int) -> tuple[float, float]:
+    """Latitude and longitude of the middle of a cell."""
+    row, column = divmod(cell, 360 * GRID)
+    return (row - POLAR * GRID) / GRID, (column - 180 * GRID) / GRID
 
 
 def exponent_of(epsilon: float) -> float:

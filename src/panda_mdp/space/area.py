@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, frozen
-from panda_mdp.errors import SnapError, sealed
+from panda_mdp.errors import sealed
 from panda_mdp.space.mesh import (
     SLANT,
     TINIEST,
@@ -30,7 +30,8 @@ from panda_mdp.space.mesh import (
     projected,
     unproject,
 )
-from panda_mdp.space.metrics import EARTH_RADIUS_KM, are_places, sphere_points
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, sphere_points
+from panda_mdp.space.snapping import check_place
 
 CELLS = 128
 """Along the longer side of an area, when its holes are looked for."""
@@ -74,10 +75,7 @@ class Area:
     @sealed
     def clamp(self, lat: Any, lon: Any) -> tuple[float, float]:
         """The point of the area nearest to a place; the place itself where it lies inside."""
-        if not are_places(lat, lon):
-            raise SnapError(
-                "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
-            )
+        check_place(lat, lon)
         at = sphere_points(np.array(lat, dtype=float), np.array(lon, dtype=float))
         height, *flat = (plane_frame(self.middle) @ at).tolist()
         place = EARTH_RADIUS_KM * np.array(flat) / max(height, HORIZON)

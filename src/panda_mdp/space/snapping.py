@@ -88,9 +88,16 @@ def snap_place(metric: Haversine, lat: Any, lon: Any, limit: float) -> Snap:
     )
     if snaps.inside[1]:
         refusal = "the place is covered only with latitude and longitude exchanged: lat first"
-    if not are_places(*place):
-        refusal = "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
+    check_place(*place)
     return snaps.first(refusal)
+
+
+def check_place(lat: Any, lon: Any) -> None:
+    """Refuse what is no place, which the error does not name."""
+    if not are_places(lat, lon):
+        raise SnapError(
+            "the place is not a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
+        )
 
 
 def snap_places(metric: Haversine, lat: ArrayLike, lon: ArrayLike, limit: float) -> Snaps:

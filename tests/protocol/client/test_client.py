@@ -7,8 +7,8 @@ import json
 import secrets
 import subprocess
 import sys
-import zlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +42,7 @@ from panda_mdp.errors import (
     ProtocolError,
     ServerError,
     SignatureError,
+    SnapError,
 )
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client, SigningKey
@@ -702,9 +703,19 @@ def revealing(parts: BallParts) -> BallParts:
     return replace(parts, weights=weights)
 
 
-def another_ball(parts: BallParts) -> BallParts:
-    fewer = np.arange(len(parts.records) - 1)
-    return replace(parts, records=parts.records[fewer], weights=parts.weights[fewer])
+def a_record_less(parts: BallParts) -> BallParts:
+    return replace(parts, places=parts.places[1:], weights=parts.weights[1:])
+
+
+def moved(parts: BallParts) -> BallParts:
+    """A record is said to be elsewhere in its tile."""
+    places = parts.places.copy()
+    places[0, 0] += 1e-6
+    return replace(parts, places=places)
+
+
+def far_away(parts: BallParts) -> BallParts:
+    return replace(parts, places=parts.places + 1)
 
 
 def rows_exchanged(parts: BallParts) -> BallParts:
@@ -731,16 +742,18 @@ def next_version(parts: BallParts) -> BallParts:
         (rows_exchanged, "not those of the table"),
         (less_proof, "not those of the table"),
         (more_proof, "not those of the table"),
-        (another_ball, "other records"),
+        (a_record_less, "not those of the table"),
+        (moved, "not those of the table"),
+        (far_away, "other tiles"),
     ],
 )
 def test_rows_of_a_ball_that_are_not_right_are_not_used(server, client, change, why):
+    server.radius = 0.5
     plan = client.plan("ball")
     # A centre that is drawn may have no records near it, and then there is nothing to change.
     beside = plan.law.places[3] * plan.law.exponent
     centre = (round(beside[0]), round(beside[1]))
     rows = ball_rows(server, centre, change)
-    assert 1 < len(plan.law.ball(centre)) < plan.domain.size
     with pytest.raises(ProtocolError, match=why):
         plan.check(centre, rows)
     plan.check(centre, ball_rows(server, centre))
@@ -751,12 +764,12 @@ def test_a_ball_without_records_needs_no_proof_and_takes_none(server, client):
     plan = client.plan("ball")
     low, _ = plan.law.box
     centre = (int(low[0]), int(low[1]))
-    assert not len(plan.law.ball(centre)) and plan.law.holds(centre)
+    assert plan.law.holds(centre)
     rows = ball_rows(server, centre)
-    records, _ = plan.check(centre, rows)
-    assert not rows.proof and not len(records)
+    places, _ = plan.check(centre, rows)
+    assert not rows.proof and not len(places)
     for proof in ("AAAA", "?"):
-        with pytest.raises(ProtocolError, match="not those of the table"):
+        with pytest.raises(ProtocolError, match=r"not those of the table|cannot be read"):
             plan.check(centre, rows.model_copy(update={"proof": proof}))
 
 
@@ -770,16 +783,17 @@ def test_nothing_is_reported_from_rows_that_are_refused(server, client):
 
 
 @pytest.mark.parametrize(
-    ("more", "why"), [("records", "other records"), ("floors", "another number of outputs")]
+    ("more", "why"), [("lat", "other tiles"), ("floors", "another number of outputs")]
 )
 def test_rows_of_another_size_are_not_unpacked(server, client, more, why):
     """A few bytes may unpack to many: only as many as a ball has are, and these cannot be."""
 
     def fault(request: httpx.Request) -> httpx.Response:
         rows = ball_rows(server, json.loads(request.content)["centre"])
-        beyond = {"records": server.table.problem.domain.size, "floors": "0"}[more]
-        changes = {"blocks": ["AAAA"], more: [*getattr(rows, more), beyond]}
-        return give(rows.model_copy(update=changes), 201)
+        changes: dict[str, Any] = {"floors": [*rows.floors, "0"]}
+        if more == "lat":
+            changes = {"lat": [lat + 1 for lat in rows.lat]}
+        return give(rows.model_copy(update=changes | {"blocks": ["AAAA"] * len(rows.tiles)}), 201)
 
     plan = client.plan("ball")
     server.faults = [fault]
@@ -807,35 +821,44 @@ def test_a_record_outside_its_ball_reports_too(server, client):
     assert answer.output in server.table.problem.outputs
 
 
-def test_a_balls_domain_is_fetched_once_and_believed_by_its_fingerprint(server, client):
-    def fetched() -> int:
-        return sum(path.startswith("/domains/") for path in paths(server))
-
+def test_nothing_is_asked_for_but_what_everybody_asks_for(server, client):
+    """The map stays where it is, and a place that is no record of the table reports too."""
     plan = client.plan("ball")
-    assert client.plan("ball").domain.fingerprint == plan.domain.fingerprint and fetched() == 1
-    (kept,) = (client.folder / "tables").glob("*.json.z")
-    places = json.loads(zlib.decompress(kept.read_bytes()))
-    other = json.dumps(places | {"lat": places["lat"][::-1]}).encode()
-    for damaged in (b"{", zlib.compress(b"{"), zlib.compress(other)):
-        kept.write_bytes(damaged)
-        before = fetched()
-        assert client.plan("ball").domain.fingerprint == plan.domain.fingerprint
-        assert fetched() == before + 1
+    lat, lon = plan.domain.lat.mean(), plan.domain.lon.mean()
+    lat, lon = round(float(lat), 4), round(float(lon), 4)
+    client.report(plan, plan.place(lat, lon))
+    assert client.report(plan, plan.place(lat + 4e-5, lon)).repeated, "the same cell of the grid"
+    assert not any("/domains" in path for path in paths(server))
+    # So does who is far away, from the pole on.
+    assert client.report(plan, plan.place(89.9, 0.0)).output in plan.outputs
+    with pytest.raises(SnapError, match="not a latitude"):
+        plan.place(91.0, 0.0)
 
 
-def test_a_balls_domain_must_be_the_tables(server, client, table):
-    from protocol_standin import get_domain
+def test_what_is_shown_of_a_balls_records_is_signed(server, client):
+    places = server.deployment("ball").places
+    assert client.key
+    for changed in (
+        {"places": places.model_copy(update={"lat": [places.lat[0] + 1, *places.lat[1:]]})},
+        {"tiles": 99},
+        {"snap": 1.0},
+    ):
+        said = server.signed(server.deployment("ball")).model_copy(update=changed)
+        server.faults = [partial(lambda info, _: give(info), said)]
+        with pytest.raises(SignatureError, match="other things"):
+            client.plan("ball")
 
-    answer = json.loads(get_domain(server, httpx.Request("GET", URL), "city").content)
-    other = pm.Domain.from_points(table.problem.domain.lat[:-1], table.problem.domain.lon[:-1])
-    changed = answer | {"lat": answer["lat"][:-1], "lon": answer["lon"][:-1]}
-    server.faults = [lambda _: None] * 3 + [lambda _: httpx.Response(200, json=changed)]
-    with pytest.raises(ProtocolError, match="fingerprint"):
-        client.plan("ball")
-    honest = changed | {"fingerprint": other.fingerprint}
-    server.faults = [lambda _: None] * 2 + [lambda _: httpx.Response(200, json=honest)]
-    with pytest.raises(SignatureError, match="not those that its operator signed"):
-        client.plan("ball")
+
+def test_records_that_are_farther_than_what_is_signed_are_not_reported_from(server, client):
+    plan = client.plan("ball")
+    centre = tuple(np.rint(plan.law.places[3] * plan.law.exponent).astype(int).tolist())
+    places, weights = plan.check(centre, ball_rows(server, list(centre)))
+    at = places[0]
+    inside, _, own = plan.fade(centre, places, weights, (at[0], at[1]))
+    np.testing.assert_array_equal(own, weights[0])
+    assert inside < TOTAL
+    near = replace(plan, reach_km=1e-3)
+    assert near.fade(centre, places, weights, (at[0] + 1e-4, at[1]))[0] == TOTAL
 
 
 # Anchors

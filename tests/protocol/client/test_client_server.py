@@ -50,6 +50,7 @@ class Site:
                 "epsilon_1": 2.0,
                 "edge": 0.5,
                 "radius": 3.0,
+                "snap": 2.0,
             },
         )
         selection = {

@@ -101,7 +101,7 @@ def test_a_place_outside_is_the_nearest_point_of_the_area(site):
 
 
 def test_it_has_no_balls(site):
-    refused = site.deploy(kind="ball", name="ball", epsilon_1=0.5, edge=0.1, radius=1.0)
+    refused = site.deploy(kind="ball", name="ball", epsilon_1=0.5, edge=0.1, radius=1.0, snap=1.0)
     assert refused.status_code in (409, 422)
     refused = site.deploy(kind="panda", name="phased")
     assert refused.status_code == 422

@@ -196,7 +196,7 @@ def test_kinds_that_send_more_than_a_report_have_none(site: Running, kind: str) 
     wanted: dict[str, Any] = {"kind": kind, "name": "other", "one_use": True}
     if kind == "ball":
         wanted |= {"table": {"name": "city", "version": 1}}
-        wanted |= {"epsilon_1": 1.0, "edge": 0.5, "radius": 2.0}
+        wanted |= {"epsilon_1": 1.0, "edge": 0.5, "radius": 2.0, "snap": 1.0}
     else:
         selection = {"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5}
         wanted |= {"domain": "city", "outputs": [0, 5], "epsilon": 3.0, "selection": selection}

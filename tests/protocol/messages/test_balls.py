@@ -13,38 +13,43 @@ import panda_mdp as pm
 from panda_mdp.errors import ProtocolError, SignatureError
 from panda_mdp.privacy.quantise import SeededBits
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.messages.deployments import BallRows, BallTerms, row_leaves
+from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
 from panda_mdp.protocol.messages.log import leaf_hash, levels_of, root_from, root_of
-from panda_mdp.protocol.server.solving import ball_facts, ball_table, cut_ball
+from panda_mdp.protocol.server.solving import ball_facts, ball_table
 
 CITY = Path(__file__).parents[2] / "vectors" / "city.pmdp"
-BALLS = CITY.read_bytes(), BallTerms(epsilon_1=12.0, edge=0.5, radius=1.2)
-_, LAW, *_ = ball_table(*BALLS)
+BALLS = CITY.read_bytes(), BallTerms(epsilon_1=12.0, edge=0.5, radius=0.5, snap=1.0)
+FACTS, LAW = ball_facts(*BALLS), ball_table(*BALLS).law
 
 
 def cut(record: int) -> tuple[tuple[int, int], BallRows]:
     """The ball around a centre that a record draws."""
     centre = LAW.draw(record, SeededBits(record))
-    return centre, BallRows(version=1, centre=centre, **cut_ball(*BALLS, centre))
+    return centre, BallRows(version=1, centre=centre, **ball_table(*BALLS).cut(centre))
 
 
 @pytest.mark.parametrize("record", [0, 100, 9])
 def test_the_rows_are_those_of_the_table_and_proved_to_be(record: int) -> None:
     centre, ball = cut(record)
-    table, root = pm.load(CITY), ball_facts(*BALLS)["rows"]
-    size = table.problem.domain.size
-    records, weights = ball.unpack()
-    assert records == sorted(ball.records) == LAW.ball(centre).tolist()
+    table, root, count = pm.load(CITY), FACTS["rows"], FACTS["tiles"]
+    domain = table.problem.domain
+    number = {place: k for k, place in enumerate(zip(domain.lat, domain.lon, strict=True))}
+    records = [number[place] for place in zip(ball.lat, ball.lon, strict=True)]
+    assert {*LAW.ball(centre).tolist()} <= {*records} and len({*records}) == len(records)
+    weights = ball.unpack(root, count)
     np.testing.assert_array_equal(weights, np.asarray(table.weights)[records])
-    ball.check(root, size, records, weights)
-    leaves = row_leaves(range(size), np.asarray(table.weights))
-    assert root_of(leaves).hex() == root == levels_of(leaves)[-1][0].hex()
-    other = weights.copy()
-    other[-1, :2] += [-1, 1]
-    short = ball.model_copy(update={"proof": ball.proof[44:]})
-    for said, rows, of in ((ball, other, size), (short, weights, size), (ball, weights, size - 9)):
+    forged = {
+        "short proof": {"proof": ball.proof[44:]},
+        "long proof": {"proof": "AAAA" + ball.proof},
+        "a place that is moved": {"lat": [ball.lat[0] + 1e-12, *ball.lat[1:]]},
+        "places that change their rows": {"lat": ball.lat[::-1], "lon": ball.lon[::-1]},
+        "another tile": {"tiles": [(tile + 1) % count for tile in ball.tiles]},
+    }
+    for changes in forged.values():
         with pytest.raises(SignatureError, match="not those of the table"):
-            said.check(root, of, records, rows)
+            ball.model_copy(update=changes).unpack(root, count)
+    with pytest.raises(SignatureError, match="not those of the table"):
+        ball.unpack("0" * 64, count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 13])
@@ -70,9 +75,9 @@ def test_any_leaves_lead_to_the_root(count: int) -> None:
 def test_it_is_smaller_than_the_table_and_than_digits() -> None:
     _, ball = cut(9)
     compact = sum(map(len, ball.blocks))
-    digits = sum(len(str(weight)) + 3 for row in ball.unpack()[1].tolist() for weight in row)
-    assert compact < digits / 3
-    share = len(ball.records) / pm.load(CITY).problem.domain.size
+    rows = ball.unpack(FACTS["rows"], FACTS["tiles"]).tolist()
+    assert compact < sum(len(str(weight)) + 3 for row in rows for weight in row) / 3
+    share = len(ball.lat) / pm.load(CITY).problem.domain.size
     assert share < 1 and compact < len(CITY.read_bytes())
 
 
@@ -87,10 +92,13 @@ def test_what_is_damaged_is_refused() -> None:
         {"blocks": ["!", *ball.blocks[1:]]},
         {"floors": ball.floors[:-1]},
         {"floors": ["9" * 19, *ball.floors[1:]]},
-        {"records": ball.records[:-1]},
+        {"sizes": [*ball.sizes[:-1], ball.sizes[-1] - 1]},
+        {"lat": ball.lat[:-1], "lon": ball.lon[:-1]},
+        {"tiles": ball.tiles[:-1]},
+        {"tiles": [FACTS["tiles"], *ball.tiles[1:]]},
     ):
         with pytest.raises(ProtocolError):
-            ball.model_copy(update=changes).unpack()
+            ball.model_copy(update=changes).unpack(FACTS["rows"], FACTS["tiles"])
 
 
 def test_a_client_reports_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,14 +274,12 @@ def test_a_round_survives_the_death_of_the_server(make_server: Callable[..., Run
 def test_balls(ready: Running, tmp_path: Any) -> None:
     publish(ready.admin, small_table(DOMAIN, epsilon=1.5), "half", tmp_path)
     body = {"kind": "ball", "name": "ball", "table": {"name": "half", "version": 1}}
-    body |= {"epsilon_1": 2.0, "edge": 0.5, "radius": 3.0}
+    body |= {"epsilon_1": 2.0, "edge": 0.5, "radius": 3.0, "snap": 2.0}
     made = BallDeployment.model_validate_json(
         ready.admin.post("/v1/deployments", json=body).content
     )
     assert (made.guarantee.epsilon, made.guarantee.delta) == (4.0, 0.0)
-    assert ready.client().get(f"/v1/domains/{made.domain}").json()["fingerprint"] == (
-        DOMAIN.fingerprint
-    )
+    assert made.places.lat[: len(made.outputs)] == DOMAIN.lat[made.outputs].tolist()
     law = BallLaw(DOMAIN, 2.0, 3.0, 2.0, 0.5)
     first, second = ready.reporters(2)
     url = "/v1/deployments/ball/balls"
@@ -290,9 +288,11 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
     answer = first.post(url, json=ask)
     assert answer.status_code == 200
     found = BallRows.model_validate_json(answer.content)
-    records, weights = found.unpack()
-    assert records == law.ball(centre).tolist()
-    found.check(made.rows, DOMAIN.size, records, weights)
+    assert len(found.unpack(made.rows, made.tiles)) == len(found.lat) > 0
+    ball = law.ball(centre)
+    assert {*zip(DOMAIN.lat[ball].tolist(), DOMAIN.lon[ball].tolist(), strict=True)} <= {
+        *zip(found.lat, found.lon, strict=True)
+    }
     assert error_of(first.post(url, json={"centre": [999_999, 0]})) == (422, "invalid")
     assert send(first, "ball", made.outputs[0]).status_code == 201
     # The same centre, for anybody: the same rows, to the byte.
@@ -301,10 +301,16 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
 
 
 @SQLITE_ONLY
-def test_a_ball_needs_its_records_published(ready: Running, tmp_path: Any) -> None:
-    publish(ready.admin, small_table(small_domain(20, seed=7)), "hidden", tmp_path)
+def test_a_ball_needs_no_map(ready: Running, tmp_path: Any) -> None:
+    """The records of its table are published nowhere, and what is shown of them are few."""
+    domain = small_domain(60, seed=7)
+    publish(ready.admin, small_table(domain), "hidden", tmp_path)
     body = {"kind": "ball", "name": "hidden", "table": {"name": "hidden", "version": 1}}
-    body |= {"epsilon_1": 2.0, "edge": 0.5, "radius": 3.0}
+    body |= {"epsilon_1": 2.0, "edge": 0.5, "radius": 3.0, "snap": 2.0}
     answer = ready.admin.post("/v1/deployments", json=body)
-    assert error_of(answer) == (409, "conflict")
-    assert "POST /v1/domains" in answer.text
+    assert answer.status_code == 201
+    made = BallDeployment.model_validate_json(answer.content)
+    assert len(made.places.lat) <= len(made.outputs) + 8 < domain.size
+    # An edge that does not pay for the rounding of places is refused at once.
+    answer = ready.admin.post("/v1/deployments", json=body | {"name": "thin", "edge": 1e-6})
+    assert error_of(answer) == (422, "invalid") and "rounding" in answer.text

@@ -19,7 +19,7 @@ from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, Ba
 from panda_mdp.protocol.server.solving import (
     anchors_facts,
     ball_facts,
-    cut_ball,
+    ball_table,
     cut_named,
     solve_round,
 )
@@ -112,26 +112,36 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) 
     domain = small_domain()
     mechanism = small_table(domain, epsilon=1.5)
     save_compact(mechanism, tmp_path / "t.pmdp")
-    terms = BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0)
+    terms = BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0, snap=1.0)
     balls = (tmp_path / "t.pmdp").read_bytes(), terms
     facts = ball_facts(*balls)
     assert facts["guarantee"] == {"epsilon": 4.0, "delta": 0.0, "unit": "km"}
     assert facts["outputs"] == mechanism.problem.outputs.tolist()
-    law = BallLaw(domain, 2.0, 2.0, 2.0, 0.5)
+    law, places = BallLaw(domain, 2.0, 2.0, 2.0, 0.5), np.array([domain.lat, domain.lon]).T
+    # What clients are shown has the same law of centres.
+    shown = BallLaw(pm.Domain.from_points(*facts["places"].values()), 2.0, 2.0, 2.0, 0.5)
+    assert shown.domain.size < domain.size
+    np.testing.assert_array_equal(shown.box, law.box)
+    np.testing.assert_array_equal(shown.flat(*places.T), law.places)
     assert [side.tolist() for side in law.box] == facts["box"]
     for record in range(0, domain.size, 7):
         centre = law.draw(record, SeededBits(record))
-        made = cut_ball(*balls, centre)
+        made = ball_table(*balls).cut(centre)
         at = np.array(centre) / law.exponent
         near = np.hypot(*(law.places - at).T) < 2.0
-        assert sorted(made["records"]) == np.flatnonzero(near).tolist()
+        sent = list(zip(made["lat"], made["lon"], strict=True))
+        assert set(sent) >= set(map(tuple, places[near].tolist()))
+        # Tiles are whole, and each has a record inside.
+        inside = [place in set(map(tuple, places[near].tolist())) for place in sent]
+        assert all(map(any, np.split(inside, np.cumsum(made["sizes"])[:-1]))) or not sent
 
 
 def test_a_worker_is_sent_a_table_once_and_keeps_the_last_ones(tmp_path: Path) -> None:
     domain = small_domain()
     save_compact(small_table(domain, epsilon=1.5), tmp_path / "t.pmdp")
-    file, terms = (tmp_path / "t.pmdp").read_bytes(), BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0)
-    wanted = cut_ball(file, terms, (0, 0))
+    file = (tmp_path / "t.pmdp").read_bytes()
+    terms = BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0, snap=1.0)
+    wanted = ball_table(file, terms).cut((0, 0))
     with pytest.raises(KeyError):
         cut_named("t/1", terms, (0, 0))
     assert cut_named("t/1", terms, (0, 0), file) == cut_named("t/1", terms, (0, 0)) == wanted

@@ -73,7 +73,13 @@ class Site:
         table = pm.exponential(pm.Problem(self.domain, OUTPUTS, loss, EPSILON_2))
         save_compact(table, self.folder / "city.pmdp")
         self.publish("city", (self.folder / "city.pmdp").read_bytes())
-        ball = {"epsilon_1": EPSILON_1, "edge": 0.5, "radius": 2.0, "table": ref("city")}
+        ball = {
+            "epsilon_1": EPSILON_1,
+            "edge": 0.5,
+            "radius": 2.0,
+            "snap": 1.0,
+            "table": ref("city"),
+        }
         self.post("/deployments", {"kind": "ball", "name": "ball", **ball})
         selection = {"decay": "exponential", "alpha": 1 - 1e-3 / 4, "rate": 0.0, "radius": 9.0}
         anchors = {"domain": known, "outputs": OUTPUTS, "epsilon": 3.0, "delta": 1e-3}

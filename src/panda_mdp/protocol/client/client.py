@@ -12,14 +12,13 @@ place for it. docs/protocol.md says what a server learns all the same.
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panda_mdp.base.atomic import FilePath, atomic_file, digest_of_file
+from panda_mdp.base.atomic import FilePath, digest_of_file
 from panda_mdp.errors import (
     BudgetError,
     DomainError,
@@ -194,7 +193,8 @@ class Client(AbstractContextManager["Client"]):
             log.number_of(table.signed, f"table {table.name}")
             self.trust.check_version(stated, version, accept_update)
         plan = PLANS[info.kind](self, info)
-        check_domain(stated, plan.domain)
+        if info.kind != "ball":
+            check_domain(stated, plan.domain)
         if expected is not None:
             whole = plan.table if isinstance(plan, TablePlan) else None
             expected.check(plan.domain, plan.cost.epsilon, whole)
@@ -231,16 +231,8 @@ class Client(AbstractContextManager["Client"]):
                 part.replace(path)
             yield path
 
-    def domain(self, name: str, fingerprint: str | None = None) -> Domain:
-        """A domain of the server, whole, checked as any other, with its fingerprint; one whose
-        fingerprint is known is kept on disk, and fetched once."""
-        kept = self.folder / "tables" / f"{fingerprint}.json.z"
-        if fingerprint is not None and kept.exists():
-            with suppress(ValueError, DomainError, zlib.error):
-                text = zlib.decompress(kept.read_bytes())
-                found = DomainDetail.model_validate_json(text).domain()
-                if found.fingerprint == fingerprint:
-                    return found
+    def domain(self, name: str) -> Domain:
+        """A domain of the server, whole, checked as any other, with its fingerprint."""
         detail: DomainDetail = self.wire.get(DomainDetail, "domains", name)
         try:
             made = detail.domain()
@@ -250,10 +242,6 @@ class Client(AbstractContextManager["Client"]):
             raise ProtocolError(
                 "the server's domain is not the one of its fingerprint; fetch it again"
             )
-        if made.fingerprint == fingerprint:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(kept) as stream:
-                stream.write(zlib.compress(detail.model_dump_json().encode(), 1))
         return made
 
     def _check_allowed(self, plan: Plan) -> None:
@@ -274,7 +262,7 @@ class Client(AbstractContextManager["Client"]):
 
     def _check_area(self, plan: Plan) -> None:
         """Raise where a deployment has few places, a small area, or holes in it."""
-        places = plan.domain.size
+        places = plan.size
         size_km2 = plan.area.size_km2
         limits = self.ledger.allowance
         if places < LEAST_PLACES or size_km2 < LEAST_AREA_KM2:

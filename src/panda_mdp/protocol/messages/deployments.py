@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import date, datetime
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 import numpy as np
-import scipy
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
-from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
-from panda_mdp.errors import FileFormatError, ProtocolError, SignatureError
+from panda_mdp.errors import FileFormatError, MethodError, ProtocolError, SignatureError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme
-from panda_mdp.panda.lattice import BallLaw
+from panda_mdp.panda.lattice import APART_KM, BallLaw
 from panda_mdp.panda.selection import DEFAULT_OPTIONS, PandaOptions
 from panda_mdp.problem import Problem
 from panda_mdp.protocol.messages.blind import OneUse
-from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
+from panda_mdp.protocol.messages.catalogue import Places, TableInfo, TableRef
 from panda_mdp.protocol.messages.log import leaf_hash, root_from
 from panda_mdp.protocol.messages.signing import Signed, digest_of, statement_bytes
 from panda_mdp.protocol.messages.types import (
@@ -38,7 +37,9 @@ from panda_mdp.protocol.messages.types import (
     Index,
     Indices,
     Label,
+    Latitude,
     Line,
+    Longitude,
     Message,
     MetricKind,
     Name,
@@ -54,7 +55,8 @@ from panda_mdp.protocol.messages.types import (
     Weight,
 )
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.blocks import BLOCK_ROWS, decode_block, encode_block, spanning_order
+from panda_mdp.space.tiles import TILE
+from panda_mdp.table.blocks import decode_block
 
 NODE_BYTES = 32
 Length = Annotated[float, Field(gt=0, le=1e9)]
@@ -138,16 +140,23 @@ class TableDeploymentRequest(Requested):
 
 
 class BallTerms(Message):
-    """What a centre tells, what rows may tell more than the table's to fade at the edge, and how
-    large a ball is, in the domain's unit."""
+    """What a centre tells, what rows may tell more than the table's to fade at the edge, how large
+    a ball is, and how far from a place the record may be whose row it takes, in km."""
 
     epsilon_1: Epsilon
     edge: Epsilon
     radius: Length
+    snap: Length
 
     def law(self, domain: Domain, table_epsilon: float) -> BallLaw:
         """How centres are drawn beside rows of a table; `MethodError` where nothing is."""
-        return BallLaw(domain, self.epsilon_1, self.radius, table_epsilon + self.edge, self.edge)
+        law = BallLaw(domain, self.epsilon_1, self.radius, table_epsilon + self.edge, self.edge)
+        if domain.metric.kind != "haversine" or not law.least <= APART_KM:
+            raise MethodError(
+                "balls are for places with distances on the earth, and an edge that pays for the "
+                f"rounding of places {APART_KM:g} km apart, not {law.least:.2g}"
+            )
+        return law
 
 
 class BallDeploymentRequest(Requested, BallTerms):
@@ -211,8 +220,12 @@ class Statement(Advice):
     epsilon_1: Epsilon | None = None
     edge: Epsilon | None = None
     radius: Length | None = None
+    snap: Length | None = None
     rows: Sha256 | None = None
-    """The root over the rows of a table that balls are cut from."""
+    """The root over the tiles of a table that balls are cut from."""
+    tiles: Count | None = None
+    places: Sha256 | None = None
+    """Of the outputs, and of records that the plane of centres comes from."""
     outputs: Sha256 | None = None
     selection: Sha256 | None = None
 
@@ -284,20 +297,25 @@ class TableDeployment(TableBased):
 class BallDeployment(TableBased, BallTerms):
     """GET /v1/deployments/{name}, kind ball.
 
-    `domain` names the whole domain, which a client fetches to draw its centre. `guarantee` is
-    epsilon_1 + epsilon of the table + edge. `rows` is the root of the tree over all rows
-    (`row_leaf`), which every ball is proved to be cut from.
+    No client needs the map: `places` are those of the outputs, then of up to eight records that
+    have the plane and the box of all of them. `guarantee` is epsilon_1 + epsilon of the table +
+    edge. `rows` is the root of the tree over all tiles (`tile_leaf`), which every ball is proved to
+    be cut from.
     """
 
     kind: Literal["ball"] = "ball"
-    domain: Name
+    places: Places
     outputs: Outputs
     rows: Sha256
+    tiles: Annotated[int, Field(ge=1, le=MOST_RECORDS)]
 
     def stated(self) -> Facts:
         """The table, its rows, the cost, and what centres are drawn by."""
-        terms = {name: getattr(self, name) for name in ("rows", *BallTerms.model_fields)}
-        return super().stated() | terms | {"outputs": digest_of(self.outputs)}
+        names = ("rows", "tiles", *BallTerms.model_fields)
+        terms = {name: getattr(self, name) for name in names}
+        places = digest_of([self.places.lat, self.places.lon])
+        digests = {"outputs": digest_of(self.outputs), "places": places, "metric": "haversine"}
+        return super().stated() | terms | digests
 
 
 class PandaDeployment(TableBased):
@@ -442,82 +460,72 @@ Block = Annotated[str, Field(max_length=1 << 28)]
 
 
 class BallRows(Message):
-    """The rows of all records within the radius of a centre, as they lie in a compact table.
+    """The tiles that reach into a ball: places, and their rows as they lie in a compact table.
 
-    Floors, and blocks of rows that follow each other: the integers in a tenth of the bytes of
-    their digits. `proof` has the nodes beside the way from their leaves to the root that the
-    operator signed, so everybody is given rows of one table.
+    `proof` has the nodes beside the way from tiles to the root that the operator signed, so
+    everybody is given rows of one table. Who is sent fewer tiles than there are has rows as
+    private: nothing of the guarantee asks which ones they are.
     """
 
     version: Version
     centre: Centre
-    records: Indices
-    """In the order of the rows in `blocks`; ascending they are the ball."""
+    tiles: Indices
+    """Their numbers, ascending."""
+    sizes: Annotated[list[Annotated[int, Field(ge=1, le=TILE)]], Field(max_length=MOST_RECORDS)]
+    """How many records each has."""
+    lat: Annotated[list[Latitude], Field(max_length=MOST_RECORDS)]
+    lon: Annotated[list[Longitude], Field(max_length=MOST_RECORDS)]
     floors: Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
-    blocks: Annotated[list[Block], Field(max_length=MOST_RECORDS // BLOCK_ROWS + 1)]
-    """Base64 of blocks of 256 rows (docs/format.md)."""
+    blocks: Annotated[list[Block], Field(max_length=MOST_RECORDS)]
+    """Base64 of a block of rows for each tile (docs/format.md)."""
     proof: Block
     """Base64 of nodes, level by level from the leaves, ascending (`log.root_from`)."""
 
-    def unpack(self) -> tuple[list[int], IntArray]:
-        """The ball's records, ascending, and their weights."""
-        count = len(self.records)
-        sizes = [min(BLOCK_ROWS, count - start) for start in range(0, count, BLOCK_ROWS)]
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not len(self.tiles) == len(self.sizes) == len(self.blocks):
+            raise ValueError("each tile must have a size and a block")
+        if not len(self.lat) == len(self.lon) == sum(self.sizes):
+            raise ValueError("each record must have a place")
+        return self
+
+    def unpack(self, root: str, count: int) -> IntArray:
+        """The weights of all places; `SignatureError` unless these are tiles of the table of
+        `count` tiles with this root, and the proof has nothing beyond that: of none there is
+        none."""
+        places = np.array([self.lat, self.lon]).T
         try:
             floors = np.array([int(floor) for floor in self.floors], dtype=np.int64)
-            blocks = [
+            rows = [
                 decode_block(base64.b64decode(block, validate=True), size, floors)
-                for block, size in zip(self.blocks, sizes, strict=True)
+                for block, size in zip(self.blocks, self.sizes, strict=True)
             ]
-            none = np.zeros((0, len(floors)), dtype=np.int64)
-            weights = np.concatenate([none, *blocks])[np.argsort(self.records, kind="stable")]
+            weights = np.concatenate([np.zeros((0, len(floors)), dtype=np.int64), *rows])
+            nodes = io.BytesIO(base64.b64decode(self.proof, validate=True))
+            leaves = dict(zip(self.tiles, tile_leaves(places, weights, self.sizes), strict=True))
         except (FileFormatError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"the server's rows cannot be read ({type(error).__name__}); ask again"
             ) from None
-        return sorted(self.records), weights
-
-    def check(self, root: str, size: int, records: list[int], weights: IntArray) -> None:
-        """Raise `SignatureError` unless these are rows of the table of `size` records with this
-        root, and the proof has nothing beyond that: of no rows there is none."""
-        if not records and not self.proof:
-            return
-        leaves = dict(zip(records, row_leaves(records, weights), strict=True))
         try:
-            nodes = io.BytesIO(base64.b64decode(self.proof, validate=True))
-            found = root_from(leaves, size, lambda *_: nodes.read(NODE_BYTES)).hex()
-        except (ValueError, KeyError):
+            found = leaves and root_from(leaves, count, lambda *_: nodes.read(NODE_BYTES)).hex()
+        except KeyError:
             found = None
-        if found != root or nodes.read():
+        if found not in ({}, root) or nodes.read():
             raise SignatureError(
                 "the rows of the ball are not those of the table that the operator signed; do not "
                 "report"
             )
+        return weights
 
 
-def row_leaves(records: Iterable[int], weights: IntArray) -> list[bytes]:
-    """Leaves of the tree over rows: the record in 4 bytes and its weights in 8 each, low first."""
-    rows = np.ascontiguousarray(weights, dtype="<i8")
-    return [
-        leaf_hash(record.to_bytes(4, "little") + row.tobytes())
-        for record, row in zip(records, rows, strict=True)
-    ]
-
-
-def pack_rows(
-    domain: Domain, records: IntArray, weights: IntArray, floors: IntArray
-) -> tuple[list[int], list[str]]:
-    """Records in the order of their rows, and the rows in blocks."""
-    order = []
-    blocks = []
-    for start in range(0, len(records), BLOCK_ROWS):
-        members = records[start : start + BLOCK_ROWS]
-        places = domain.metric.embedding[members]
-        along, parent = spanning_order(scipy.spatial.distance.cdist(places, places))
-        block = encode_block(weights[start + along], parent, floors)
-        blocks.append(base64.b64encode(block).decode("ascii"))
-        order += members[along].tolist()
-    return order, blocks
+def tile_leaves(places: FloatArray, weights: IntArray, sizes: Sequence[int]) -> list[bytes]:
+    """Leaves of the tree over tiles: of each record, by latitude and then longitude, both in
+    degrees and its weights in 8 bytes each, low first."""
+    rows = np.concatenate([places.astype("<f8").view("<i8"), weights.astype("<i8")], axis=1)
+    order = np.lexsort((*places.T[::-1], np.repeat(np.arange(len(sizes)), sizes)))
+    parts = np.split(rows[order], np.cumsum(sizes, dtype=np.int64)[:-1])
+    return [leaf_hash(part.tobytes()) for part in parts if len(part)]
 
 
 # Rounds of anchors

@@ -17,37 +17,35 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import chain
 from multiprocessing.connection import wait
 from typing import ParamSpec, TypeVar
 
 import numpy as np
+import scipy
 
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
-from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.selection import PandaOptions
-from panda_mdp.protocol.messages.deployments import (
-    AnchorsTerms,
-    BallTerms,
-    pack_rows,
-    row_leaves,
-)
+from panda_mdp.protocol.messages.deployments import AnchorsTerms, BallTerms, tile_leaves
 from panda_mdp.protocol.messages.log import levels_of, root_from
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
 from panda_mdp.protocol.server.store.catalogue import domain_of, unpack
 from panda_mdp.protocol.server.store.schema import RoundRow
 from panda_mdp.space.domain import Domain
-from panda_mdp.table.blocks import BLOCK_ROWS
+from panda_mdp.space.tiles import TILE, order_in_space
+from panda_mdp.table.blocks import encode_block, spanning_order
 from panda_mdp.table.decode import decode
-from panda_mdp.table.mechanism import Mechanism
 
 P = ParamSpec("P")
 T = TypeVar("T")
 NICENESS = 5
 TABLES = 4
-"""Tables of balls that a process keeps."""
+"""Tables of balls that a process keeps,"""
+TILES = 1 << 14
+"""and encoded tiles of each."""
 BROKEN = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
 SOLVE_SECONDS = 600.0
 
@@ -115,55 +113,86 @@ def _end_with(sentinel: int) -> None:
 # Balls
 
 
-@lru_cache(maxsize=TABLES)
-def ball_table(
-    file: bytes, terms: BallTerms
-) -> tuple[Mechanism, BallLaw, IntArray, list[list[bytes]]]:
-    """A stored table, how centres are drawn, floors, and the tree over all rows in the order of
-    records. Reading and auditing takes longer than cutting many balls."""
-    table = decode(file)
-    leaves = []
-    weights = table.weights
-    for start in range(0, len(weights), BLOCK_ROWS):
-        some = range(start, min(start + BLOCK_ROWS, len(weights)))
-        leaves += row_leaves(some, weights[np.array(some)])
-    law = terms.law(table.problem.domain, table.epsilon)
-    floors = FlooredRows.over(weights).floor
-    return table, law, floors, levels_of(leaves)
+class BallTable:
+    """A stored table cut into tiles of near records, and the tree over them. Reading and auditing
+    takes longer than cutting many balls; a tile is encoded when it is first asked for."""
+
+    def __init__(self, file: bytes, terms: BallTerms) -> None:
+        table = decode(file)
+        domain = table.problem.domain
+        self.law = terms.law(domain, table.epsilon)
+        self.outputs = table.problem.outputs.tolist()
+        order, starts = order_in_space(self.law.places, TILE)
+        self._parts = np.split(order, starts[1:-1])
+        self._weights = table.weights
+        self._floors = FlooredRows.over(table.weights).floor
+        self._places = np.stack([domain.lat, domain.lon], axis=1)
+        at = self.law.places[order]
+        self._low, self._high = (f.reduceat(at, starts[:-1]) for f in (np.minimum, np.maximum))
+        leaves = []
+        for part in self._parts:
+            leaves += tile_leaves(self._places[part], self._weights[part], [len(part)])
+        self.tree = levels_of(leaves)
+        self._tile = lru_cache(maxsize=TILES)(self._encode)
+
+    def shown(self) -> Facts:
+        """Places of the outputs, and of records that have the plane and box of all."""
+        records = [*dict.fromkeys([*self.outputs, *self.law.corners.tolist()])]
+        lat, lon = self._places[records].T.tolist()
+        return {"lat": lat, "lon": lon}
+
+    def _encode(self, tile: int) -> tuple[list[float], list[float], str]:
+        part = self._parts[tile]
+        at = self.law.places[part]
+        along, parent = spanning_order(scipy.spatial.distance.cdist(at, at))
+        lat, lon = self._places[part[along]].T.tolist()
+        block = encode_block(self._weights[part[along]], parent, self._floors)
+        return lat, lon, base64.b64encode(block).decode("ascii")
+
+    def cut(self, centre: tuple[int, int]) -> Facts:
+        """The tiles that reach into a ball, and what proves that they are cut from this table."""
+        law = self.law
+        at = np.array(centre) / law.exponent
+        gap = np.hypot(*np.maximum(0, np.maximum(self._low - at, at - self._high)).T)
+        tiles = [
+            tile
+            for tile in np.flatnonzero(gap < law.radius).tolist()
+            if (law.depths(centre, law.places[self._parts[tile]]) > 0).any()
+        ]
+        proof = bytearray()
+
+        def sibling(level: int, at: int) -> bytes:
+            proof.extend(self.tree[level][at])
+            return self.tree[level][at]
+
+        if tiles:
+            root_from({tile: self.tree[0][tile] for tile in tiles}, len(self._parts), sibling)
+        lats, lons, blocks = ([self._tile(tile)[k] for tile in tiles] for k in range(3))
+        return {
+            "tiles": tiles,
+            "sizes": [*map(len, lats)],
+            "lat": [*chain(*lats)],
+            "lon": [*chain(*lons)],
+            "floors": [str(floor) for floor in self._floors.tolist()],
+            "blocks": blocks,
+            "proof": base64.b64encode(proof).decode("ascii"),
+        }
+
+
+ball_table = lru_cache(maxsize=TABLES)(BallTable)
 
 
 def ball_facts(file: bytes, terms: BallTerms) -> Facts:
     """What a ball deployment promises, and what it is signed with. Runs in a worker process."""
-    table, law, _, tree = ball_table(file, terms)
-    epsilon = law.epsilon + law.second
+    table = ball_table(file, terms)
+    law = table.law
     return {
-        "guarantee": {"epsilon": epsilon, "delta": 0.0, "unit": law.domain.unit},
-        "outputs": table.problem.outputs.tolist(),
-        "rows": tree[-1][0].hex(),
+        "guarantee": {"epsilon": law.epsilon + law.second, "delta": 0.0, "unit": law.domain.unit},
+        "outputs": table.outputs,
+        "places": table.shown(),
+        "rows": table.tree[-1][0].hex(),
+        "tiles": len(table.tree[0]),
         "box": [end.tolist() for end in law.box],
-    }
-
-
-def cut_ball(file: bytes, terms: BallTerms, centre: tuple[int, int]) -> Facts:
-    """The ball around a centre in blocks cut from the compact table, and what proves that it is cut
-    from it. Runs in a worker process."""
-    table, law, floors, tree = ball_table(file, terms)
-    records = law.ball(centre)
-    proof = bytearray()
-    order, blocks = pack_rows(law.domain, records, table.weights[records], floors)
-
-    def sibling(level: int, at: int) -> bytes:
-        proof.extend(tree[level][at])
-        return tree[level][at]
-
-    if len(records):
-        known = {record: tree[0][record] for record in records.tolist()}
-        root_from(known, law.domain.size, sibling)
-    return {
-        "records": order,
-        "floors": [str(floor) for floor in floors.tolist()],
-        "blocks": blocks,
-        "proof": base64.b64encode(proof).decode("ascii"),
     }
 
 
@@ -180,7 +209,7 @@ def cut_named(
         while len(_files) >= TABLES:
             del _files[next(iter(_files))]
         _files[name] = file
-    return cut_ball(_files[name], terms, centre)
+    return ball_table(_files[name], terms).cut(centre)
 
 
 # Anchors

@@ -37,6 +37,7 @@ from panda_mdp.protocol.server.routes import (
     Shared,
     Writing,
     answer,
+    answer_packed,
     body_of,
 )
 from panda_mdp.protocol.server.store.catalogue import (
@@ -113,19 +114,12 @@ def get_streets(request: Request, context: Shared, domain_id: Name) -> Response:
 def _of_domain(
     request: Request, context: Context, domain_id: str, say: Callable[[DomainRow], bytes]
 ) -> Response:
-    """Compressed once, and sent so to whoever takes it: digits are two thirds air."""
-
     def make() -> bytes:
         with context.store.read() as session:
             return gzip.compress(say(domain_row(session, domain_id)), mtime=0)
 
     packed = context.files(f"{say.__name__}/{domain_id}", make)
-    takes = "gzip" in request.headers.get("accept-encoding", "")
-    made = answer(packed if takes else gzip.decompress(packed), cache="public, max-age=300")
-    made.headers["vary"] = "accept-encoding"
-    if takes:
-        made.headers["content-encoding"] = "gzip"
-    return made
+    return answer_packed(request, packed, "public, max-age=300")
 
 
 # Tables

@@ -65,8 +65,6 @@ def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> Facts:
     """What the deployment can promise; raises where its parts do not exist or do not fit."""
     with context.store.read() as session:
         table = table_row(session, ref)
-        if request.kind == "ball":
-            stored.domain_id_of(session, table.info.domain)
     if request.kind not in _USES[table.kind]:
         kinds = " or ".join(_USES[table.kind])
         msg = f"table: a file of kind {table.kind}, which a deployment of this kind has no use for"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from datetime import timedelta
 
 import numpy as np
+from fastapi import Request
 from fastapi.responses import Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -32,7 +34,7 @@ from panda_mdp.protocol.server.routes import (
     Routes,
     Shared,
     Writing,
-    answer,
+    answer_packed,
 )
 from panda_mdp.protocol.server.solving import Solution, cut_named
 from panda_mdp.protocol.server.store.catalogue import domain_row
@@ -47,21 +49,24 @@ from panda_mdp.protocol.server.store.schema import (
 )
 
 router = Routes()
+PACKING = 3
+"""How hard balls are compressed: more takes longer than it saves."""
 ROUNDS = "/v1/deployments/{name}/rounds"
 
 
 @router.serves("POST", "/v1/deployments/{name}/balls", BallRows)
 def post_ball(
+    request: Request,
     context: Shared,
     reporter: Reporter,
     name: Name,
     message: BallRequest,
 ) -> Response:
-    """The rows of all records around a centre, which the client drew privately."""
+    """The tiles that reach into the ball of a centre, which the client drew privately."""
     with context.store.read() as session:
         row = find(session, name)
-    request = row.request
-    if request.kind != "ball":
+    terms = row.request
+    if terms.kind != "ball":
         msg = f"a deployment of kind {row.request.kind} has no balls"
         raise Failure("not_found", msg, "fetch its table")
     if not row.open:
@@ -70,8 +75,8 @@ def post_ball(
     if not all(a <= at <= b for a, at, b in zip(low, message.centre, high, strict=True)):
         raise Failure(
             "invalid",
-            "centre: not one that any record of this deployment draws",
-            "draw the centre by the deployment's law on the whole domain",
+            "centre: not one that anybody draws in this deployment",
+            "draw the centre by the deployment's law",
         )
 
     quota = context.live.get(name).quota_of(reporter)
@@ -82,16 +87,17 @@ def post_ball(
 
     def cut() -> bytes:
         ref = row.tables[-1]
-        asked = (f"{ref.name}/{ref.version}", request, message.centre)
+        asked = (f"{ref.name}/{ref.version}", terms, message.centre)
         try:
             ball = context.pool.run(cut_named, *asked)
         except KeyError:
             ball = context.pool.run(cut_named, *asked, context.file(ref))
         rows = BallRows(version=row.version, centre=message.centre, **ball)
-        return rows.model_dump_json().encode()
+        return gzip.compress(rows.model_dump_json().encode(), PACKING, mtime=0)
 
     column, line = message.centre
-    return answer(context.files(f"ball/{row.id}/{row.version}/{column}/{line}", cut))
+    packed = context.files(f"ball/{row.id}/{row.version}/{column}/{line}", cut)
+    return answer_packed(request, packed)
 
 
 # Rounds

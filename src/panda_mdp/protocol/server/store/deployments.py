@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from panda_mdp.base.text import Facts
 from panda_mdp.protocol.messages.blind import new_issuer
-from panda_mdp.protocol.messages.catalogue import TableRef
+from panda_mdp.protocol.messages.catalogue import Places, TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnchorsDeployment,
     AnchorsDeploymentRequest,
@@ -27,7 +27,6 @@ from panda_mdp.protocol.server.store.database import Store, found, latest
 from panda_mdp.protocol.server.store.log import append, sign_head
 from panda_mdp.protocol.server.store.schema import (
     DeploymentRow,
-    DomainRow,
     IssuerRow,
     RoundRow,
     TableRow,
@@ -58,20 +57,6 @@ def find_round(session: Session, name: str, number: int) -> RoundRow:
     """A round of a deployment: open, then solving, at last solved or failed."""
     row = session.get(RoundRow, (find(session, name).id, number))
     return found(row, "such round", "GET .../rounds lists them")
-
-
-def domain_id_of(session: Session, fingerprint: str) -> str:
-    """The id of the published domain with these records, which clients of a ball fetch."""
-    query = select(DomainRow.id).filter_by(fingerprint=fingerprint)
-    domain_id = session.scalar(query.order_by(DomainRow.created))
-    if domain_id is None:
-        raise Failure(
-            "conflict",
-            "the records of this table are not published as a domain, and clients need all of them "
-            "to draw a centre",
-            "POST /v1/domains with the table's records first",
-        )
-    return domain_id
 
 
 def store_deployment(
@@ -157,15 +142,14 @@ def _fields(session: Session, row: DeploymentRow) -> Facts:
     said |= {"version": row.version, "open": row.open, "created": row.created}
     if said["guarantee"] is not None:
         said["guarantee"] = GuaranteeInfo(**said["guarantee"])
+    if request.kind == "ball":
+        said["places"] = Places(**said["places"])
     if request.kind == "anchors":
         in_force = solved_round(session, row.id)
         is_open = select(RoundRow.round).filter_by(deployment=row.id, state="open")
         said["round"] = session.scalar(is_open)
         return said | {"version": max(1, in_force), "in_force": in_force or None}
-    said["table"] = current_table(session, row).info
-    if request.kind == "ball":
-        said["domain"] = domain_id_of(session, said["table"].domain)
-    return said
+    return said | {"table": current_table(session, row).info}
 
 
 # What is signed
@@ -204,6 +188,6 @@ def _statement(session: Session, row: DeploymentRow) -> Statement:
     if row.request.kind == "anchors":
         domain = domain_row(session, row.request.domain).fingerprint
         stated |= {"metric": "haversine", "unit": "km", "domain": domain}
-    else:
+    elif row.request.kind != "ball":
         stated |= {"metric": current_table(session, row).metric}
     return Statement(**stated)
