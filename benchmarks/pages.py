@@ -104,7 +104,7 @@ def deploy(server: Any, city: pm.City, folder: Path) -> tuple[float, float]:
     publish(server, "panda", folder / "panda.pmdp", domain, streets, kind="panda")
     table = pm.optimal(problem.with_epsilon(1.5), gap=0.05)
     pm.compact(table).save(folder / "ball.pmdp")
-    ball = {"kind": "ball", "epsilon_1": 2.0, "edge": 0.5, "radius": 2.5}
+    ball = {"kind": "ball", "epsilon_1": 2.0, "edge": 0.5, "radius": 2.5, "snap": 1.0}
     publish(server, "ball", folder / "ball.pmdp", domain, streets, **ball)
     box = (lat - 0.6 * north, lon - 0.6 * east, lat + 0.6 * north, lon + 0.6 * east)
     area = pm.Domain.from_area(box, spacing=0.12)

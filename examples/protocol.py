@@ -31,7 +31,7 @@ from panda_mdp.protocol import Allowance, Client
 
 DEPLOYMENTS = ("table", "ball", "anchors")
 EPSILON, EPSILON_1, EDGE, DELTA = 4.0, 1.0, 0.3, 1e-3
-RADIUS_KM = 6.0
+RADIUS_KM, SNAP_KM = 6.0, 2.0
 
 
 @contextmanager
@@ -122,6 +122,7 @@ def publish(operator: Operator, city: pm.City, domain: pm.Domain, folder: Path) 
             "epsilon_1": EPSILON_1,
             "edge": EDGE,
             "radius": RADIUS_KM,
+            "snap": SNAP_KM,
         },
     )
     # Parameters of the paper's selection that fit (epsilon, delta), by search.

@@ -40,7 +40,7 @@ def main() -> None:
             connection.close()
         running.admin.post("/v1/domains", json=domain_body(small_domain(), "city"))
         ball = {"kind": "ball", "name": "ball", "table": {"name": "city", "version": 1}}
-        body = {**ball, "epsilon_1": 1.0, "edge": 0.5, "radius": 3.0}
+        body = {**ball, "epsilon_1": 1.0, "edge": 0.5, "radius": 3.0, "snap": 2.0}
         running.admin.post("/v1/deployments", json=body).raise_for_status()
         (reporter,) = running.reporters(1)
         url = "/v1/deployments/ball/balls"

@@ -25,6 +25,7 @@ Rules that both languages keep, besides those of `make.py`:
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,14 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.panda.lattice import BallLaw
+from panda_mdp.panda.lattice import BallLaw, cell_of, place_of
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.privacy.quantise import TOTAL, choose
+from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
+from panda_mdp.protocol.messages.signing import digest_of
+from panda_mdp.protocol.server.solving import ball_facts, ball_table
 from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -180,7 +184,18 @@ def ball_law() -> dict[str, Any]:
                 "common": [str(weight) for weight in common.tolist()],
             }
         )
+    low, high = (f(domain.lat) for f in (np.min, np.max))
+    places = []
+    for lat in (low, (low + high) / 2, high + 0.02, -40.0, 89.0):
+        cell = cell_of(lat, 12.5)
+        words = [int(word) for word in rng.integers(0, 2**64, 3, dtype=np.uint64)]
+        (centre,) = law.draws(law.among(*place_of(cell)), Words(words), 1)
+        depth = float(law.depths(centre, law.among(*place_of(cell))))
+        drawn = {"words": list(map(str, words)), "centre": centre, "depth": depth}
+        places.append({"lat": lat, "lon": 12.5, "cell": cell, **drawn})
     return {
+        "places": places,
+        "tiles": tiles(),
         "lat": domain.lat.tolist(),
         "lon": domain.lon.tolist(),
         "epsilon_1": 1.5,
@@ -192,6 +207,22 @@ def ball_law() -> dict[str, Any]:
         "draws": draws,
         "balls": balls[:8],
     }
+
+
+def tiles() -> dict[str, Any]:
+    """A ball of a table of several tiles, as it travels, and the root that it leads to."""
+    domain = domain_of(300)
+    problem = pm.Problem(domain, OUTPUTS, pm.distance_loss(domain, OUTPUTS), 2.0)
+    terms = BallTerms(epsilon_1=9.0, edge=0.5, radius=1.2, snap=0.3)
+    with tempfile.TemporaryDirectory() as folder:
+        table = pm.compact(pm.exponential(problem)).save(Path(folder) / "t.pmdp")
+        cut = ball_table(table.read_bytes(), terms)
+        facts = ball_facts(table.read_bytes(), terms)
+    (i, j) = np.rint(cut.law.places[17] * cut.law.exponent).astype(int).tolist()
+    rows = BallRows(version=1, centre=(i, j), **cut.cut((i, j)))
+    said = {name: facts[name] for name in ("rows", "tiles", "places")}
+    digest = digest_of([*facts["places"].values()])
+    return {**said, **terms.model_dump(), "digest": digest, "sent": rows.model_dump(mode="json")}
 
 
 def anchors() -> dict[str, Any]:

@@ -4,14 +4,16 @@ import { describe, expect, test } from "vitest";
 import type { AuditOptions } from "../src/core/audit";
 import { Container } from "../src/core/container";
 import { weightsFrom } from "../src/core/audit";
-import { commonRow, Lattice } from "../src/core/lattice";
+import { cellOf, commonRow, Lattice, placeOf } from "../src/core/lattice";
 import { leafHash, rootFrom, rootOf } from "../src/core/log";
 import { CoinLaw, quantiseProbability, type Selection } from "../src/core/coins";
 import { FormatError, SignatureError } from "../src/core/errors";
 import { Haversine } from "../src/core/metric";
 import { PandaTable } from "../src/core/panda";
 import { AnchorsChecks, checksOf } from "../src/core/plan";
-import { checkProof } from "../src/core/rows";
+import { areTiles, type BallRows, unpackBall } from "../src/core/rows";
+import { sha256, utf8 } from "../src/core/bytes";
+import { pythonRepr } from "../src/core/signing";
 import { bytesOf, vectors } from "./vectors";
 
 interface File {
@@ -117,6 +119,11 @@ interface Phases {
     lat: number[]; lon: number[]; epsilon_1: number; exponent: number; box: number[][]; radius: number;
     second: number; edge: number;
     draws: { record: number; words: string[]; centre: [number, number] }[];
+    places: { lat: number; lon: number; cell: number; words: string[]; centre: [number, number]; depth: number }[];
+    tiles: {
+      rows: string; tiles: number; places: { lat: number[]; lon: number[] }; digest: string;
+      epsilon_1: number; radius: number; edge: number; snap: number; sent: BallRows;
+    };
     balls: {
       centre: [number, number]; records: number[]; weights: string[][]; shares: string[]; common: string[];
     }[];
@@ -137,7 +144,7 @@ test("the lattice's law, its balls and how their rows fade are the library's", a
   expect(Math.abs(law.exponent / ball.exponent - 1)).toBeLessThan(1e-12);
   expect(law.box).toEqual(ball.box);
   for (const { record, words, centre } of ball.draws) {
-    expect(law.draw(record, () => BigUint64Array.from(words, BigInt))).toEqual(centre);
+    expect(law.draw(law.at(record), () => BigUint64Array.from(words, BigInt))).toEqual(centre);
   }
   for (const { centre, records, weights, shares, common } of ball.balls) {
     expect(law.ball(centre)).toEqual(records);
@@ -145,7 +152,7 @@ test("the lattice's law, its balls and how their rows fade are the library's", a
     const found = commonRow(weightsFrom(BigInt64Array.from(weights.flat(), BigInt), records.length, m));
     expect(Array.from(found.common, String)).toEqual(common);
     shares.forEach((share, x) => {
-      const mine = law.share(law.depth(x, centre), found.spread);
+      const mine = law.share(law.depth(law.at(x), centre), found.spread);
       expect(Math.abs(Number(mine) / Number(share) - 1)).toBeLessThan(1e-9);
       expect(mine === 2n ** 62n).toBe(!records.includes(x));
     });
@@ -171,10 +178,63 @@ test("any leaves of a tree lead to its root, and no others", async () => {
   expect(await rootFrom(new Map([...leaves.entries()].slice(1)), 13, new Uint8Array())).toBe(null);
 });
 
-test("of no rows there is no proof, and a surplus one is refused", async () => {
-  const none = weightsFrom(new BigInt64Array(), 0, 1);
-  await checkProof("0".repeat(64), 13, [], none, "");
-  await expect(checkProof("0".repeat(64), 13, [], none, "AAAA")).rejects.toThrow(SignatureError);
+test("a place draws as the library's does, from its cell of the grid, wherever it is", () => {
+  const law = new Lattice(metricOf(ball), ball.epsilon_1, ball.radius, ball.second, ball.edge);
+  for (const { lat, lon, cell, words, centre, depth } of ball.places) {
+    expect(cellOf({ lat, lon })).toBe(cell);
+    expect(cellOf({ lat, lon: lon + 360 })).toBe(cell);
+    expect(cellOf(placeOf(cell))).toBe(cell);
+    const at = law.among(placeOf(cell));
+    expect(law.draw(at, () => BigUint64Array.from(words, BigInt))).toEqual(centre);
+    expect(law.depth(at, centre)).toBeCloseTo(depth, 9);
+  }
+});
+
+const { tiles } = ball;
+
+test("tiles of a ball are read, proved, and found around the centre", async () => {
+  const { sent, rows: root, tiles: count } = tiles;
+  expect(areTiles(sent, count)).toBe(true);
+  expect((await unpackBall(sent, root, count, sent.floors.length)).size).toBe(sent.lat.length);
+  const law = new Lattice(metricOf(tiles.places), tiles.epsilon_1, tiles.radius, 2 + tiles.edge, tiles.edge);
+  const places = sent.lat.map((lat, k) => ({ lat, lon: sent.lon[k] }));
+  const inside = law.inside(places, sent.sizes, sent.centre);
+  expect(inside?.length).toBeGreaterThan(0);
+  expect(inside?.length).toBeLessThan(places.length);
+  const moved = places.map(({ lat, lon }) => ({ lat: lat + 1, lon }));
+  expect(law.inside(moved, sent.sizes, sent.centre)).toBe(null);
+  const rounded = [tiles.places.lat, tiles.places.lon].map((side) => `[${side.map(pythonRepr).join(",")}]`).join(",");
+  expect(await sha256(utf8(`[${rounded}]`))).toBe(tiles.digest);
+});
+
+test("forged tiles of a ball are refused", async () => {
+  const { sent, rows: root, tiles: count } = tiles;
+  const m = sent.floors.length;
+  const forged: Partial<BallRows>[] = [
+    { lat: [sent.lat[0] + 1e-12, ...sent.lat.slice(1)] },
+    { lat: [...sent.lat].reverse(), lon: [...sent.lon].reverse() },
+    { tiles: sent.tiles.map((tile) => (tile + 1) % count) },
+    { proof: sent.proof.slice(44) },
+    { proof: `AAAA${sent.proof}` },
+    { tiles: [], sizes: [], lat: [], lon: [], blocks: [] },
+  ];
+  for (const changes of forged) {
+    await expect(unpackBall({ ...sent, ...changes }, root, count, m)).rejects.toBeInstanceOf(SignatureError);
+  }
+  await expect(unpackBall(sent, "0".repeat(64), count, m)).rejects.toBeInstanceOf(SignatureError);
+  await expect(unpackBall(sent, root, count, m + 1)).rejects.toBeInstanceOf(FormatError);
+  const shapes: Partial<BallRows>[] = [
+    { lat: sent.lat.slice(1) }, { sizes: sent.sizes.map((size) => size + 1) }, { tiles: sent.tiles.slice(1) },
+    { tiles: sent.tiles.map(() => -1) }, { tiles: sent.tiles.map(() => count) }, { sizes: sent.sizes.map(() => 0) },
+  ];
+  for (const changes of shapes) expect(areTiles({ ...sent, ...changes }, count)).toBe(false);
+});
+
+test("of no tiles there is no proof, and a surplus one is refused", async () => {
+  const none = { ...tiles.sent, tiles: [], sizes: [], lat: [], lon: [], blocks: [], proof: "" };
+  const m = none.floors.length;
+  expect((await unpackBall(none, tiles.rows, tiles.tiles, m)).size).toBe(0);
+  await expect(unpackBall({ ...none, proof: "AAAA" }, tiles.rows, tiles.tiles, m)).rejects.toThrow(SignatureError);
 });
 
 test("coins, what they tell, and budgets are the library's", async () => {

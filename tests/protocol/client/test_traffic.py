@@ -92,6 +92,10 @@ def run(
         patch.setattr(secrets, "token_bytes", words.bytes)
         patch.setattr(uuid, "uuid4", lambda: next(ids))
         plan = user.plan(kind.split(maxsplit=1)[0])
+        if isinstance(record, int) and kind == "ball":
+            # Clients of balls have no records, but places.
+            domain = city[1].problem.domain
+            record = (float(domain.lat[record]), float(domain.lon[record]))
         sealed = plan.record(record) if isinstance(record, int) else plan.place(*record)
         user.report(plan, sealed, accept_no_guarantee=not private)
     return server
@@ -162,11 +166,11 @@ def test_inside_and_outside_the_area_send_the_same_bytes(city, kind, tmp_path, m
     assert len(streams) == 1 and "/reports" in streams.pop()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["table", "anchors"])
 def test_a_place_outside_sends_what_the_nearest_point_of_the_area_sends(
     city, kind, tmp_path, monkeypatch
 ):
-    """To the last byte, with the same words of the generator."""
+    """To the last byte, with the same words of the generator; balls are for places anywhere."""
     domain = city[1].problem.domain
     area = Area.around(domain.lat, domain.lon)
     for number, place in enumerate(OUTSIDE[1:]):

@@ -313,4 +313,4 @@ def test_a_ball_needs_no_map(ready: Running, tmp_path: Any) -> None:
     assert len(made.places.lat) <= len(made.outputs) + 8 < domain.size
     # An edge that does not pay for the rounding of places is refused at once.
     answer = ready.admin.post("/v1/deployments", json=body | {"name": "thin", "edge": 1e-6})
-    assert error_of(answer) == (422, "invalid") and "rounding" in answer.text
+    assert error_of(answer) == (422, "invalid") and "from each other" in answer.text

@@ -188,6 +188,8 @@ def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, sit
         at.send()
         assert violations(at.page) == []
         assert at.complaints == []
+    # Nobody asked for the map.
+    assert not any("/domains" in sent.path for sent in site.wire.requests())
     first, second = posted(site)
     assert first.path == "/v1/deployments/ball/balls"
     assert set(body_of(first)) == {"centre"}
@@ -199,21 +201,20 @@ def test_a_ball_is_drawn_fetched_checked_and_reported_from(browser: Browser, sit
 def exchanged(ball: dict[str, Any]) -> None:
     """Two records change their rows: still rows of this ball, and not what was published. Where the
     ball that was drawn has not two, something else is proved."""
-    if len(records := ball["records"]) > 1:
-        records[0], records[1] = records[1], records[0]
+    if len(places := ball["lat"]) > 1:
+        places[0], places[1] = places[1], places[0]
     else:
         ball["proof"] = "AAAA"
 
 
 def another(ball: dict[str, Any]) -> None:
-    """Records of another ball, whose rows cannot even be unpacked, and are not."""
-    ball["records"] = [] if ball["records"] else [0]
-    ball["blocks"] = ["AAAA"]
+    """A tile of another ball, whose rows cannot even be unpacked, and are not."""
+    ball |= {"tiles": [0], "sizes": [1], "lat": [-40.0], "lon": [1.0], "blocks": ["AAAA"]}
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [(exchanged, "signature does not match"), (another, "sent other places than those around")],
+    [(exchanged, "signature does not match"), (another, "sent places that do not reach into")],
 )
 def test_rows_that_are_not_right_are_not_drawn_from(
     browser: Browser, site: Site, change: Callable[[dict[str, Any]], None], why: str

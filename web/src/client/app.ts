@@ -6,12 +6,13 @@ import { collect } from "../core/blind";
 import type { AuditResult, OwnAudit } from "../core/audit";
 import { PandaError, PrivacyError } from "../core/errors";
 import { finish, refuseSecondSet } from "../core/phases";
-import { AnchorsPlan } from "../core/plan";
+import { AnchorsPlan, shownAt } from "../core/plan";
 import { pinTable, tableChanged } from "../core/keypin";
 import { type Ledger, type Release } from "../core/ledger";
 import { spread } from "../core/meaning";
 import type { Outbox, Report } from "../core/outbox";
 import { isOver } from "../core/statement";
+import { cellOf } from "../core/lattice";
 import { checkPlace, nearest, type Snap } from "../core/snap";
 import { distanceWords, wind } from "../core/words";
 import { by, invitation, say } from "../dom";
@@ -37,6 +38,8 @@ interface Picked {
   readonly lat: number;
   readonly lon: number;
   readonly snap: Snap;
+  /** What stands for the place in the books: a record, or a cell of the grid where no map is here. */
+  readonly number: number;
   /** How reports of this place are distributed; null where rows come after Phase I. */
   readonly shares: Float64Array | null;
   own: OwnAudit | null;
@@ -236,12 +239,14 @@ export class App {
     by<HTMLButtonElement>("send").disabled = true;
     const shares = await plan.shares(found.record, place);
     if (turn !== this.turn) return;
-    const picked: Picked = { ...place, snap: found, shares, own: null, release: null, output: null };
+    const number = plan.kind === "ball" ? cellOf(place) : found.record;
+    const picked: Picked = { ...place, snap: found, number, shares, own: null, release: null, output: null };
     this.picked = picked;
     const { records } = this.scene;
     Object.assign(this.scene, {
       place: [this.plane.x(place.lon), this.plane.y(place.lat)],
-      record: [records[2 * found.record], records[2 * found.record + 1]],
+      record: plan.kind === "ball" ? [this.plane.x(place.lon), this.plane.y(place.lat)]
+        : [records[2 * found.record], records[2 * found.record + 1]],
       shares, drawn: null, shown: 0,
     });
     by("hint").hidden = true;
@@ -286,7 +291,7 @@ export class App {
     // Where every report is drawn anew, the place has the one that was drawn for it here.
     const before = this.charge.fresh
       ? picked.release && await this.ledger.drawn(picked.release.entry)
-      : await this.ledger.known(this.charge, picked.snap.record);
+      : await this.ledger.known(this.charge, picked.number);
     if (this.picked !== picked) return;
     picked.release = before;
     if (before?.state === "accepted" && picked.output !== null && !this.scene.drawn) {
@@ -395,7 +400,7 @@ export class App {
   /** Draw what is not drawn yet, both phases, and hand it over for sending. */
   private async draw(picked: Picked): Promise<void> {
     const { session, charge } = this;
-    const { record } = picked.snap;
+    const record = picked.number;
     await refuseSecondSet(this.api, session, this.ledger, charge, record);
     const first = await this.ledger.release(charge, record, () => (
       session.plan.first(record, { lat: picked.lat, lon: picked.lon })
@@ -434,7 +439,8 @@ export class App {
 
   private showDrawn(output: number): void {
     const { records, place } = this.scene;
-    this.scene.drawn = [records[2 * output], records[2 * output + 1]];
+    const at = shownAt(this.session.plan, output);
+    this.scene.drawn = [records[2 * at], records[2 * at + 1]];
     by("legend-drawn").hidden = false;
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
       this.scene.shown = 1;
@@ -579,11 +585,12 @@ export class App {
   }
 
   private sentWords(picked: Picked, output: number): string {
-    if (output === picked.snap.record && !this.charge.fresh) return words().sentItself;
-    const { places } = this.session.plan;
+    const { plan } = this.session;
+    if (output === picked.snap.record && !this.charge.fresh && plan.kind !== "ball") return words().sentItself;
     const { records } = this.scene;
-    const name = this.named(records[2 * output], records[2 * output + 1]);
-    const km = places.distanceFrom(picked.lat, picked.lon, output);
+    const at = shownAt(plan, output);
+    const name = this.named(records[2 * at], records[2 * at + 1]);
+    const km = plan.places.distanceFrom(picked.lat, picked.lon, at);
     return words().sent(distanceWords(km), name ? `, ${words().near(name)}` : "");
   }
 }

@@ -4,7 +4,7 @@ import type { AuditResult, OwnAudit } from "../core/audit";
 import { PandaError } from "../core/errors";
 import type { Allowance, Balance } from "../core/ledger";
 import { meaning, type Spread } from "../core/meaning";
-import { type Plan, TablePlan } from "../core/plan";
+import { BallPlan, type Plan, TablePlan } from "../core/plan";
 import type { Snap } from "../core/snap";
 import { isOver, type Statement } from "../core/statement";
 import {
@@ -75,7 +75,7 @@ export function showCertificate(session: Session): void {
   const table = plan instanceof TablePlan ? plan.table.header : null;
   const outputs = info ? info.outputs : plan.outputs.length;
   const rows: (readonly [string, string])[] = [
-    [said.factRecords, said.factCounts(countWords(plan.places.size), countWords(outputs))],
+    [said.factRecords, said.factCounts(countWords(info?.records ?? plan.places.size), countWords(outputs))],
     [said.factPromised, promiseWords(plan)],
     [said.factPhases, howWords(plan)],
   ];
@@ -162,13 +162,16 @@ export function showPlace(
   where.replaceChildren(
     make("span", {}, `${place.lat.toFixed(5)}, ${place.lon.toFixed(5)}`),
     name ? ` (${said.near(name)})` : "",
-    plan.kind === "everywhere" ? said.placePoint : said.placeSaid(distanceWords(snap.km)),
+    plan.kind === "everywhere" ? said.placePoint
+      : plan.kind === "ball" ? said.placeBall : said.placeSaid(distanceWords(snap.km)),
   );
   const cost = by("snap-said");
   cost.hidden = plan.kind === "everywhere";
-  cost.textContent = said.snapSaid(
-    factorWords(Math.exp(plan.epsilon * snap.km)), distanceWords(snap.km), distanceWords(limitKm),
-  );
+  cost.textContent = plan instanceof BallPlan
+    ? said.snapBall(factorWords(Math.exp(2 * plan.balls.table * limitKm)), distanceWords(limitKm))
+    : said.snapSaid(
+      factorWords(Math.exp(plan.epsilon * snap.km)), distanceWords(snap.km), distanceWords(limitKm),
+    );
 }
 
 /** How often the place itself is reported, and how far reports lie: real numbers of this row. */

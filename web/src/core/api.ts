@@ -57,7 +57,12 @@ export interface Deployment {
   readonly epsilon_1?: number;
   readonly edge?: number;
   readonly radius?: number;
+  /** Of kind ball: how far the record may be whose row a place takes, the root over the table's
+   * tiles, how many they are, and the places of outputs and of what the plane comes from. */
+  readonly snap?: number;
   readonly rows?: string;
+  readonly tiles?: number;
+  readonly places?: { readonly lat: readonly number[]; readonly lon: readonly number[] };
   /** For kind panda "ball" or "coins"; for kind anchors the parameters of the coins. */
   readonly selection?: AnchorsSelection;
   readonly outputs?: readonly number[];

@@ -6,6 +6,7 @@
 
 import { rowOf, type Weights } from "./audit";
 import { FormatError } from "./errors";
+import type { Place, Point, Triple } from "./area";
 import { EARTH_RADIUS_KM, type Haversine } from "./metric";
 
 /** In units of the lattice's spacing, 1 / a. */
@@ -20,6 +21,13 @@ const SHARE_ROUNDED = 1e-9;
 const FADED_OUT = 1e-9;
 const UNLIKELY = 1e-15;
 const TOTAL = 1n << 62n;
+/** Places are rounded to so many parts of a degree, and beyond these degrees moved there: two of them
+ * are equal, or at least so far apart. */
+const GRID = 10_000;
+const POLAR = 85;
+export const APART_KM = 9e-4;
+/** What rounding may make of a record at the edge of its ball. */
+const EDGE_KM = 1e-6;
 
 export type Centre = readonly [number, number];
 
@@ -47,8 +55,13 @@ const scaled = (value: number): bigint => BigInt(Math.floor(value * 2 ** SCALE_B
 
 export class Lattice {
   readonly exponent: number;
+  /** How far apart places have to be for rounding to be paid for. */
+  readonly least: number;
   private readonly east: Float64Array;
   private readonly north: Float64Array;
+  private readonly toEast: Triple;
+  private readonly toNorth: Triple;
+  private readonly ends: readonly Point[];
   private readonly low: Centre;
   private readonly high: Centre;
 
@@ -61,40 +74,56 @@ export class Lattice {
     const rounded = ROUNDED * (EARTH_RADIUS_KM + REACH / epsilon);
     const fading = (4 * second * rounded + SHARE_ROUNDED) / (FADING_RESERVE * edge);
     const right = [epsilon, radius, edge, second - edge].every((value) => value > 0 && Number.isFinite(value));
-    if (!right || !(nearestPair(places) >= Math.max(rounded / RESERVE, fading))) throw new FormatError("otherTable");
+    this.least = Math.max(rounded / RESERVE, fading);
+    if (!right || !(nearestPair(places) >= this.least)) throw new FormatError("otherTable");
     this.exponent = (epsilon * (1 - RESERVE)) / (1 + LEVEL);
     const ends = (values: Float64Array) => values.reduce(
       ([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity],
     );
     const middle = (values: Float64Array) => ((ends(values)[0] + ends(values)[1]) / 2) * (Math.PI / 180);
     const [phi, lam] = [middle(lat), middle(lon)];
-    const [toEast, toNorth] = [
-      [-Math.sin(lam), Math.cos(lam), 0],
-      [-Math.sin(phi) * Math.cos(lam), -Math.sin(phi) * Math.sin(lam), Math.cos(phi)],
-    ];
+    this.toEast = [-Math.sin(lam), Math.cos(lam), 0];
+    this.toNorth = [-Math.sin(phi) * Math.cos(lam), -Math.sin(phi) * Math.sin(lam), Math.cos(phi)];
     this.east = new Float64Array(size);
     this.north = new Float64Array(size);
-    for (let k = 0; k < size; k++) {
-      const [a, b] = [lat[k] * (Math.PI / 180), lon[k] * (Math.PI / 180)];
-      const point = [Math.cos(a) * Math.cos(b), Math.cos(a) * Math.sin(b), Math.sin(a)];
-      this.east[k] = EARTH_RADIUS_KM * (point[0] * toEast[0] + point[1] * toEast[1]);
-      this.north[k] = EARTH_RADIUS_KM
-        * (point[0] * toNorth[0] + point[1] * toNorth[1] + point[2] * toNorth[2]);
-    }
-    const sides = [this.east, this.north].map((side) => ends(side).map((end) => end * this.exponent));
+    for (let k = 0; k < size; k++) [this.east[k], this.north[k]] = this.flat({ lat: lat[k], lon: lon[k] });
+    this.ends = [this.east, this.north].map((side): Point => [ends(side)[0], ends(side)[1]]);
+    const sides = this.ends.map((side) => side.map((end) => end * this.exponent));
     this.low = [Math.floor(sides[0][0] - REACH), Math.floor(sides[1][0] - REACH)];
     this.high = [Math.ceil(sides[0][1] + REACH), Math.ceil(sides[1][1] + REACH)];
     // What cannot be sent must not be drawn, or a refusal would tell about the place.
     if (this.box.flat().some((end) => !(Math.abs(end) < MOST_CENTRE))) throw new FormatError("tooFine");
   }
 
+  /** A place in the plane; no distance grows. */
+  private flat({ lat, lon }: Place): Point {
+    const [a, b] = [lat * (Math.PI / 180), lon * (Math.PI / 180)];
+    const point = [Math.cos(a) * Math.cos(b), Math.cos(a) * Math.sin(b), Math.sin(a)];
+    const [x, y] = [this.toEast, this.toNorth];
+    return [
+      EARTH_RADIUS_KM * (point[0] * x[0] + point[1] * x[1]),
+      EARTH_RADIUS_KM * (point[0] * y[0] + point[1] * y[1] + point[2] * y[2]),
+    ];
+  }
+
+  /** A place in the plane; beyond all records the nearest point of the rectangle around them. */
+  among(place: Place): Point {
+    const [x, y] = this.flat(place).map((at, axis) => Math.min(Math.max(at, this.ends[axis][0]), this.ends[axis][1]));
+    return [x, y];
+  }
+
+  /** A record in the plane. */
+  at(record: number): Point {
+    return [this.east[record], this.north[record]];
+  }
+
   get box(): readonly [Centre, Centre] {
     return [this.low, this.high];
   }
 
-  /** A centre for a record, by words of random bits: exact, on whole numbers. */
-  draw(record: number, words: (count: number) => BigUint64Array): Centre {
-    const [x, y] = [this.east[record] * this.exponent, this.north[record] * this.exponent];
+  /** A centre for a place of the plane, by words of random bits: exact, on whole numbers. */
+  draw(place: Point, words: (count: number) => BigUint64Array): Centre {
+    const [x, y] = place.map((side) => side * this.exponent);
     const floor = Math.exp(-REACH);
     const least = scaled(floor);
     const [wide, tall] = [0, 1].map((axis) => BigInt(this.high[axis] - this.low[axis] + 1));
@@ -130,16 +159,25 @@ export class Lattice {
     return near[first].centre;
   }
 
-  depth(record: number, centre: Centre): number {
-    return this.radius - Math.hypot(
-      this.east[record] - centre[0] / this.exponent, this.north[record] - centre[1] / this.exponent,
-    );
+  depth([x, y]: Point, centre: Centre): number {
+    return this.radius - Math.hypot(x - centre[0] / this.exponent, y - centre[1] / this.exponent);
+  }
+
+  /** Which of some places lie in a ball; null unless each part of them, by its size, reaches into it. */
+  inside(places: readonly Place[], sizes: readonly number[], centre: Centre): number[] | null {
+    const depths = places.map((place) => this.depth(this.flat(place), centre));
+    let from = 0;
+    for (const size of sizes) {
+      if (!depths.slice(from, from + size).some((depth) => depth > -EDGE_KM)) return null;
+      from += size;
+    }
+    return [...depths.keys()].filter((k) => depths[k] > 0);
   }
 
   /** Records within the radius of a centre, ascending. */
   ball(centre: Centre): number[] {
     const out: number[] = [];
-    for (let k = 0; k < this.places.size; k++) if (this.depth(k, centre) > 0) out.push(k);
+    for (let k = 0; k < this.places.size; k++) if (this.depth(this.at(k), centre) > 0) out.push(k);
     return out;
   }
 
@@ -172,6 +210,19 @@ export class Lattice {
     // Whole from 2^53 on; below, the nearest whole number.
     return BigInt(share >= 2 ** 53 ? share : rint(share));
   }
+}
+
+/** The number of a place's cell of the grid. */
+export function cellOf({ lat, lon }: Place): number {
+  const turn = 360 * GRID;
+  const row = Math.round(Math.max(-POLAR, Math.min(POLAR, lat)) * GRID) + POLAR * GRID;
+  return row * turn + (((Math.round(lon * GRID) + turn / 2) % turn) + turn) % turn;
+}
+
+/** The middle of a cell. */
+export function placeOf(cell: number): Place {
+  const turn = 360 * GRID;
+  return { lat: (Math.floor(cell / turn) - POLAR * GRID) / GRID, lon: ((cell % turn) - turn / 2) / GRID };
 }
 
 /** To the nearest whole number, halves to the even one. */

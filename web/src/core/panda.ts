@@ -159,11 +159,11 @@ class PandaBalls extends PandaTable {
   /** The row of everybody outside a ball, and how often each record reports from it, out of 2^62. */
   private fading(centre: Centre): { common: BigUint64Array; share: (record: number) => bigint } {
     const { common, spread } = commonRow(taken(this.rows, this.law.ball(centre)));
-    return { common, share: (record) => this.law.share(this.law.depth(record, centre), spread) };
+    return { common, share: (record) => this.law.share(this.law.depth(this.law.at(record), centre), spread) };
   }
 
   draw(record: number, word: Source): number {
-    const centre = this.law.draw(record, (count) => BigUint64Array.from({ length: count }, word));
+    const centre = this.law.draw(this.law.at(record), (count) => BigUint64Array.from({ length: count }, word));
     const { common, share } = this.fading(centre);
     const [report, coin] = [word(), BigInt.asUintN(62, word())];
     return choose(coin < share(record) ? common : rowOf(this.rows, record), report);
@@ -216,7 +216,8 @@ class PandaBalls extends PandaTable {
 }
 
 /** Some rows of a table. */
-function taken(weights: Weights, records: readonly number[]): Weights {
+/** Some of the rows. */
+export function taken(weights: Weights, records: readonly number[]): Weights {
   const { outputs: m } = weights;
   const pick = <T extends Uint32Array | Float64Array>(from: T, to: T): T => {
     records.forEach((x, k) => to.set(from.subarray(x * m, (x + 1) * m), k * m));

@@ -7,15 +7,17 @@
 import { type Api, ApiError } from "./api";
 import { audit, LOG_ERROR, rowOf, type Weights } from "./audit";
 import { FormatError, PandaError, PrivacyError } from "./errors";
-import { commonRow } from "./lattice";
+import { commonRow, placeOf } from "./lattice";
 import type { Charge, Ledger, Release } from "./ledger";
-import type { Haversine } from "./metric";
+import { Haversine } from "./metric";
 import { AnchorsPlan, BallPlan } from "./plan";
 import { quantise } from "./quantise";
-import { checkProof, type Rows, rowsBytes, unpackBall, weighed } from "./rows";
+import { taken } from "./panda";
+import { areTiles, type Rows, rowsBytes, unpackBall, weighed } from "./rows";
 import { draw } from "./sampler";
 import { checkRound, freshLog } from "./log";
 import type { Session } from "./session";
+import { nearest } from "./snap";
 import { verifyAny } from "./signing";
 
 const POLL_MS = 500;
@@ -70,30 +72,33 @@ async function drawOnce(
 }
 
 async function finishBall(
-  api: Api, session: Session, plan: BallPlan, ledger: Ledger, record: number, release: Release, token: string,
+  api: Api, session: Session, plan: BallPlan, ledger: Ledger, cell: number, release: Release, token: string,
 ): Promise<Release> {
   const { centre } = release;
   if (centre === undefined) throw new PandaError("erased");
   const { name, version } = session.deployment;
-  const { root, table, outputs } = plan.balls;
+  const { root, table, outputs, tiles } = plan.balls;
   const sent = await api.ball(name, centre, token);
   if (sent.version !== version || sent.version !== release.version) throw new PandaError("replaced");
-  const records = plan.law.ball(centre);
-  if (!same(sent.centre, centre) || !same([...sent.records].sort((a, b) => a - b), records)) {
-    throw new FormatError("otherBall");
-  }
-  // Of the right size, so no more than the ball is unpacked.
-  const { weights } = await unpackBall(sent, outputs.length);
-  await checkProof(root, plan.places.size, records, weights, sent.proof);
+  if (!areTiles(sent, tiles)) throw new FormatError("otherBall");
+  const places = sent.lat.map((lat, k) => ({ lat, lon: sent.lon[k] }));
+  const inside = plan.law.inside(places, sent.sizes, centre);
+  if (!same(sent.centre, centre) || !inside) throw new FormatError("otherBall");
+  // All reach into the ball, so no more than that is unpacked.
+  const weights = taken(await unpackBall(sent, root, tiles, outputs.length), inside);
+  const ball = new Haversine(Float64Array.from(sent.lat), Float64Array.from(sent.lon)).take(inside);
   // That rows fade is proved; what they tell of two records inside is audited.
-  const claim = { metric: plan.places.take(records), outputs, epsilon: table };
+  const claim = { metric: ball, outputs, epsilon: table };
   const whole = { limit: Infinity, samples: 0, onProgress: () => undefined };
-  if (records.length > 1 && !(await audit(claim, weights, whole)).holds) throw new PrivacyError("notPrivate");
+  if (ball.size > 1 && !(await audit(claim, weights, whole)).holds) throw new PrivacyError("notPrivate");
+  const place = placeOf(cell);
+  const { record, km } = nearest(ball, place.lat, place.lon);
+  const depth = Math.min(plan.law.depth(plan.law.among(place), centre), plan.balls.snap - km);
   const { common, spread } = commonRow(weights);
   const coin = BigInt.asUintN(62, crypto.getRandomValues(new BigUint64Array(1))[0]);
-  // Whoever is outside always reports from the common row.
-  const outside = coin < plan.law.share(plan.law.depth(record, centre), spread);
-  return drawOnce(ledger, release, outputs, outside ? common : rowOf(weights, records.indexOf(record)));
+  // Whoever is outside, or near no record of the ball, always reports from the common row.
+  const outside = coin < plan.law.share(depth, spread);
+  return drawOnce(ledger, release, outputs, outside ? common : rowOf(weights, record));
 }
 
 async function finishRound(

@@ -17,7 +17,7 @@ import { FormatError } from "./errors";
 import type { Place } from "./area";
 import { EverywhereTable } from "./everywhere";
 import type { First } from "./ledger";
-import type { Lattice } from "./lattice";
+import { type Lattice, placeOf } from "./lattice";
 import { Haversine } from "./metric";
 import { PandaTable, systemWord } from "./panda";
 import { draw, shares } from "./sampler";
@@ -44,7 +44,7 @@ export interface Checks {
 export interface Plan {
   readonly kind: Source["kind"];
   readonly places: Haversine;
-  /** Places that reports can name; none where a ball brings them along. */
+  /** Places that reports can name. */
   readonly outputs: Int32Array;
   readonly epsilon: number;
   readonly delta: number;
@@ -168,13 +168,19 @@ export class PandaPlan implements Plan {
 
 /** What balls are cut from. */
 export interface Balls {
+  /** Records of the table; their places come first among those that are shown. */
   readonly outputs: readonly number[];
-  /** The root over all rows of the table. */
+  /** The root over all tiles of the table, how many there are, and of how many records. */
   readonly root: string;
+  readonly tiles: number;
+  readonly records: number;
   /** What its rows tell, per km. */
   readonly table: number;
+  /** How far from a place the record is whose row it takes, at most, in km. */
+  readonly snap: number;
 }
 
+/** Nobody needs the map: `places` are those of the outputs, and what the plane of centres comes from. */
 export class BallPlan implements Plan {
   readonly kind = "ball";
   readonly delta = 0;
@@ -184,18 +190,23 @@ export class BallPlan implements Plan {
   constructor(
     readonly places: Haversine, readonly law: Lattice, readonly balls: Balls, readonly epsilon: number,
   ) {
-    this.outputs = Int32Array.from(balls.outputs);
-    this.source = { kind: "ball", size: places.size, first: law.epsilon };
+    this.outputs = Int32Array.from(balls.outputs.keys());
+    this.source = { kind: "ball", size: balls.records, first: law.epsilon };
   }
 
   async shares(): Promise<null> {
     return null;
   }
 
-  async first(record: number): Promise<First> {
+  async first(cell: number): Promise<First> {
     const words = (count: number) => crypto.getRandomValues(new BigUint64Array(count));
-    return { output: null, centre: this.law.draw(record, words) };
+    return { output: null, centre: this.law.draw(this.law.among(placeOf(cell)), words) };
   }
+}
+
+/** Which of a plan's places an output is. */
+export function shownAt(plan: Plan, output: number): number {
+  return plan instanceof BallPlan ? plan.balls.outputs.indexOf(output) : output;
 }
 
 export class AnchorsPlan implements Plan {

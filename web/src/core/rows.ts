@@ -7,10 +7,11 @@ import type { Centre } from "./lattice";
 import { leafHash, rootFrom } from "./log";
 import { joined } from "./signing";
 import { inflate } from "./container";
-import { BLOCK_ROWS, decodeBlock } from "./table";
+import { decodeBlock } from "./table";
 
 const DIGITS = /^(0|[1-9][0-9]{0,18})$/;
 const MOST_ROWS = 1_000_000;
+const TILE = 64;
 
 export interface Rows {
   /** Records of the domain, ascending. */
@@ -22,10 +23,14 @@ export interface Rows {
 export interface BallRows {
   readonly version: number;
   readonly centre: Centre;
-  readonly records: readonly number[];
+  /** Numbers of tiles, ascending, and how many records each has. */
+  readonly tiles: readonly number[];
+  readonly sizes: readonly number[];
+  readonly lat: readonly number[];
+  readonly lon: readonly number[];
   readonly floors: readonly string[];
   readonly blocks: readonly string[];
-  /** Base64 of the nodes beside the way from the rows to the root that the operator signed. */
+  /** Base64 of the nodes beside the way from the tiles to the root that the operator signed. */
   readonly proof: string;
 }
 
@@ -55,47 +60,59 @@ export function weighed({ members, outputs, weights }: Rows): Weights {
   return weightsFrom(integers, members.length, m);
 }
 
-/** The rows of a ball that came in blocks: records, ascending, and their weights. */
-export async function unpackBall(ball: BallRows, m: number): Promise<{ records: number[]; weights: Weights }> {
-  const count = ball.records.length;
-  const right = ball.floors.length === m && ball.floors.every((digits) => DIGITS.test(digits))
-    && count <= MOST_ROWS && ball.blocks.length === Math.ceil(count / BLOCK_ROWS);
-  if (!right) throw new FormatError("damaged", "rows of another shape arrived");
-  const floors = BigUint64Array.from(ball.floors, BigInt);
-  const order = Array.from(ball.records.keys()).sort((a, b) => ball.records[a] - ball.records[b]);
-  const place = new Int32Array(count);
-  order.forEach((from, to) => { place[from] = to; });
-  const low = new Uint32Array(count * m);
-  const high = new Uint32Array(count * m);
-  for (const [number, block] of ball.blocks.entries()) {
-    const n = Math.min(BLOCK_ROWS, count - number * BLOCK_ROWS);
-    const most = 4 * n + Math.ceil((n * m) / 8) + 1 + 8 * n * m;
-    const rows = decodeBlock(await inflate(fromBase64(block), most), n, floors);
-    for (let i = 0; i < n; i++) {
-      const to = place[number * BLOCK_ROWS + i] * m;
-      low.set(rows.low.subarray(i * m, (i + 1) * m), to);
-      high.set(rows.high.subarray(i * m, (i + 1) * m), to);
-    }
-  }
-  return { records: order.map((from) => ball.records[from]), weights: weightsOf(low, high, count, m) };
+/** Whether an answer has the form of tiles of a table of `count` tiles: places for all of their records. */
+export function areTiles(ball: BallRows, count: number): boolean {
+  const { tiles, sizes, lat, lon, blocks } = ball;
+  const records = sizes.reduce((sum, size) => sum + size, 0);
+  return tiles.length === sizes.length && tiles.length === blocks.length
+    && sizes.every((size) => Number.isInteger(size) && size > 0 && size <= TILE) && records <= MOST_ROWS
+    && lat.length === records && lon.length === records && [...lat, ...lon].every(Number.isFinite)
+    && tiles.every((tile, k) => Number.isInteger(tile) && tile > (k ? tiles[k - 1] : -1) && tile < count);
 }
 
-/** Refuse rows that are not those of the table of `size` records with this root, and a proof that has
- * more than that takes: of no rows there is none. */
-export async function checkProof(
-  root: string, size: number, records: readonly number[], weights: Weights, proof: string,
-): Promise<void> {
-  if (!records.length && !proof) return;
-  const { low, high, outputs: m } = weights;
-  const leaves = new Map<number, string>();
-  for (const [k, record] of records.entries()) {
-    const leaf = new DataView(new ArrayBuffer(4 + 8 * m));
-    leaf.setUint32(0, record, true);
-    for (let y = 0; y < m; y++) {
-      leaf.setUint32(4 + 8 * y, low[k * m + y], true);
-      leaf.setUint32(8 + 8 * y, high[k * m + y], true);
-    }
-    leaves.set(record, await leafHash(new Uint8Array(leaf.buffer)));
+/** The rows of a ball's tiles; refused unless they are those of the table with this root, and the
+ * proof has no more than that takes: of no tiles there is none. */
+export async function unpackBall(ball: BallRows, root: string, count: number, m: number): Promise<Weights> {
+  if (!(ball.floors.length === m && ball.floors.every((digits) => DIGITS.test(digits)))) {
+    throw new FormatError("damaged", "rows of another shape arrived");
   }
-  if ((await rootFrom(leaves, size, fromBase64(proof))) !== root) throw new SignatureError("signature");
+  const floors = BigUint64Array.from(ball.floors, BigInt);
+  const size = ball.lat.length;
+  const low = new Uint32Array(size * m);
+  const high = new Uint32Array(size * m);
+  const leaves = new Map<number, string>();
+  let from = 0;
+  for (const [k, block] of ball.blocks.entries()) {
+    const n = ball.sizes[k];
+    const most = 4 * n + Math.ceil((n * m) / 8) + 1 + 8 * n * m;
+    const rows = decodeBlock(await inflate(fromBase64(block), most), n, floors);
+    low.set(rows.low, from * m);
+    high.set(rows.high, from * m);
+    leaves.set(ball.tiles[k], await tileLeaf(ball, from, n, low, high));
+    from += n;
+  }
+  const found = leaves.size ? await rootFrom(leaves, count, fromBase64(ball.proof)) : ball.proof || root;
+  if (found !== root) throw new SignatureError("signature");
+  return weightsOf(low, high, size, m);
+}
+
+/** A leaf of the tree over tiles: of each record, by latitude and then longitude, both in degrees and
+ * its weights in 8 bytes each, low first. */
+async function tileLeaf(
+  { lat, lon, floors }: BallRows, from: number, n: number, low: Uint32Array, high: Uint32Array,
+): Promise<string> {
+  const m = floors.length;
+  const order = Array.from({ length: n }, (_, i) => from + i).sort((a, b) => lat[a] - lat[b] || lon[a] - lon[b]);
+  const leaf = new DataView(new ArrayBuffer(n * (16 + 8 * m)));
+  let at = 0;
+  for (const record of order) {
+    leaf.setFloat64(at, lat[record], true);
+    leaf.setFloat64(at + 8, lon[record], true);
+    for (let y = 0, k = record * m; y < m; y++, k++) {
+      leaf.setUint32(at + 16 + 8 * y, low[k], true);
+      leaf.setUint32(at + 20 + 8 * y, high[k], true);
+    }
+    at += 16 + 8 * m;
+  }
+  return leafHash(new Uint8Array(leaf.buffer));
 }

@@ -8,7 +8,7 @@ import { FormatError, PrivacyError, SignatureError } from "./errors";
 import { EverywhereTable } from "./everywhere";
 import { type KeyStore, type Trusted, trustedKeys } from "./keypin";
 import type { Charge } from "./ledger";
-import { Lattice } from "./lattice";
+import { APART_KM, Lattice } from "./lattice";
 import { checkLog, checkRound, type LogHead } from "./log";
 import { Haversine } from "./metric";
 import { checkSelection, PandaTable } from "./panda";
@@ -27,7 +27,7 @@ export interface Session {
   readonly info: TableInfo | null;
   readonly plan: Plan;
   /** What stands for places outside, and how far a point of it is from a record at most, in km. */
-  readonly area: Area;
+  readonly area: Pick<Area, "clamp">;
   readonly holeKm: number;
   readonly stated: Statement;
   /** The head of the operator's log, which has the table and the statement. */
@@ -93,9 +93,10 @@ export async function openSession(
   const claims = [
     plan.epsilon === deployment.guarantee?.epsilon,
     plan.delta === deployment.guarantee?.delta,
-    (await fingerprint(plan.places, plan.labels)) === domain,
+    // Without the map: the signed statement has the places that are shown.
+    plan.kind === "ball" || (await fingerprint(plan.places, plan.labels)) === domain,
     stated.domain === domain,
-    !info || plan.places.size === info.records,
+    !info || plan.kind === "ball" || plan.places.size === info.records,
     !info || plan.outputs.length === info.outputs,
     !info || plan.kind === "ball" || plan.epsilon === info.epsilon,
     !info || !plan.table || (await plan.table.identity()) === info.identity,
@@ -111,15 +112,18 @@ export async function openSession(
 }
 
 /** The area of a plan; refused where it is small, has few places, or holes. */
-function checkedArea(plan: Plan): { area: Area; holeKm: number } {
+function checkedArea(plan: Plan): { area: Pick<Area, "clamp">; holeKm: number } {
   const mesh = plan instanceof EverywherePlan ? plan.table.mesh : null;
+  const balls = plan instanceof BallPlan ? plan.balls : null;
   const area = mesh ? mesh.outline : Area.around(plan.places);
-  if (plan.places.size < LEAST_PLACES || area.size < LEAST_AREA_KM2) {
-    throw new PrivacyError("smallArea", plan.places.size, Number(area.size.toPrecision(2)));
+  const count = balls ? balls.records : plan.places.size;
+  if (count < LEAST_PLACES || area.size < LEAST_AREA_KM2) {
+    throw new PrivacyError("smallArea", count, Number(area.size.toPrecision(2)));
   }
-  const holeKm = mesh ? mesh.resolution : area.hole(plan.places);
+  const holeKm = mesh ? mesh.resolution : balls ? balls.snap : area.hole(plan.places);
   if (holeKm > SNAP_KM) throw new PrivacyError("holes", Number(holeKm.toPrecision(3)), SNAP_KM);
-  return { area, holeKm };
+  // A centre is drawn for a place wherever it is.
+  return { area: balls ? { clamp: (place) => place } : area, holeKm };
 }
 
 /** A table over places: how far apart records are by other metrics is the operator's word. */
@@ -141,21 +145,12 @@ async function planOf(
     else plan = new TablePlan(await mapTable(file), file);
     return { plan, streets: info.streets };
   }
+  if (deployment.kind === "ball") return { plan: ballPlan(deployment, info), streets: info?.streets ?? null };
   const name = deployment.domain ?? "";
   const detail = await api.domain(name);
   if (detail.kind !== "haversine" || !detail.lat || !detail.lon) throw new FormatError("noMap");
   const places = new Haversine(Float64Array.from(detail.lat), Float64Array.from(detail.lon));
   const streets = info?.streets ?? (detail.streets ? name : null);
-  if (deployment.kind === "ball") {
-    const { epsilon_1: first, edge, radius, rows: root, outputs, guarantee } = deployment;
-    if (!info || !first || !edge || !radius || !root || !outputs || !guarantee) throw new FormatError("otherTable");
-    checkOutputs(outputs, places.size);
-    const second = info.epsilon + edge;
-    // Rounding may make the server claim a trifle more; never less is charged.
-    if (first + second > guarantee.epsilon * (1 + 1e-12)) throw new FormatError("otherTable");
-    const law = new Lattice(places, first, radius, second, edge);
-    return { plan: new BallPlan(places, law, { outputs, root, table: info.epsilon }, guarantee.epsilon), streets };
-  }
   const { selection, outputs, epsilon, delta } = deployment;
   if (!selection || !outputs || !epsilon || !delta) throw new FormatError("otherTable");
   checkSelection(selection);
@@ -168,6 +163,23 @@ async function planOf(
   }
   const law = new CoinLaw(places, selection, candidates);
   return { plan: new AnchorsPlan(places, Int32Array.from(outputs), law, epsilon, delta), streets };
+}
+
+function ballPlan(deployment: Deployment, info: TableInfo | null): BallPlan {
+  const { epsilon_1: first, edge, radius, snap, rows: root, tiles, places: shown, outputs, guarantee } = deployment;
+  if (!info || !first || !edge || !radius || !snap || !root || !tiles || !shown || !outputs || !guarantee) {
+    throw new FormatError("otherTable");
+  }
+  checkOutputs(outputs, info.records);
+  if (shown.lat.length !== shown.lon.length || outputs.length > shown.lat.length) throw new FormatError("otherTable");
+  const places = new Haversine(Float64Array.from(shown.lat), Float64Array.from(shown.lon));
+  const second = info.epsilon + edge;
+  // Rounding may make the server claim a trifle more; never less is charged.
+  if (first + second > guarantee.epsilon * (1 + 1e-12)) throw new FormatError("otherTable");
+  const law = new Lattice(places, first, radius, second, edge);
+  if (!(law.least <= APART_KM)) throw new FormatError("otherTable");
+  const balls = { outputs, root, tiles, records: info.records, table: info.epsilon, snap };
+  return new BallPlan(places, law, balls, guarantee.epsilon);
 }
 
 /** What a report of this session is charged as. */

@@ -28,8 +28,11 @@ export interface Statement {
   readonly epsilon_1?: number | null;
   readonly edge?: number | null;
   readonly radius?: number | null;
-  /** The root over the rows that balls are cut from. */
+  readonly snap?: number | null;
+  /** The root over the tiles that balls are cut from, and how many they are. */
   readonly rows?: string | null;
+  readonly tiles?: number | null;
+  readonly places?: string | null;
   /** Lists and selections by the SHA-256 of their canonical JSON. */
   readonly outputs?: string | null;
   readonly selection?: string | null;
@@ -103,7 +106,10 @@ export async function readStatement(keys: readonly string[], said: Deployment): 
     same.push([stated.domain, said.table?.domain], [stated.table_identity, said.table?.identity]);
   }
   if (said.kind === "ball") {
+    const { lat = [], lon = [] } = said.places ?? {};
+    const places = [lat, lon].map((side) => `[${side.map(pythonRepr).join(",")}]`).join(",");
     same.push(
+      [stated.snap, said.snap], [stated.tiles, said.tiles], [stated.places, await sha256(utf8(`[${places}]`))],
       [stated.epsilon_1, said.epsilon_1], [stated.edge, said.edge], [stated.radius, said.radius],
       [stated.rows, said.rows], [stated.outputs, await sha256(utf8(canonicalJson(said.outputs)))],
     );

@@ -12,7 +12,10 @@ import type { KeyStore } from "./keypin";
 import { type Allowance, type Balance, Ledger, type LedgerOptions, type Release } from "./ledger";
 import { Outbox } from "./outbox";
 import { finish, refuseSecondSet } from "./phases";
-import { AnchorsChecks, AnchorsPlan, type Checks, checksOf, EverywherePlan, type Plan, TablePlan } from "./plan";
+import { cellOf } from "./lattice";
+import {
+  AnchorsChecks, AnchorsPlan, BallPlan, type Checks, checksOf, EverywherePlan, type Plan, shownAt, TablePlan,
+} from "./plan";
 import { chargeOf, openSession, type Session, trustedKey, usable } from "./session";
 import { checkPlace, nearest } from "./snap";
 import { limitsFrom } from "./statement";
@@ -159,6 +162,7 @@ export class Survey {
   private recordOf(lat: number, lon: number): number {
     const place = this.session.area.clamp(checkPlace(lat, lon));
     const { plan } = this.session;
+    if (plan instanceof BallPlan) return cellOf(place);
     if (plan instanceof EverywherePlan) return plan.table.locate(place).vertices[0];
     return nearest(plan.places, place.lat, place.lon).record;
   }
@@ -174,8 +178,9 @@ export class Survey {
   }
 
   private answer(output: number): Answer {
-    const { lat, lon } = this.session.plan.places;
-    return { output, lat: lat[output], lon: lon[output] };
+    const { plan } = this.session;
+    const at = shownAt(plan, output);
+    return { output, lat: plan.places.lat[at], lon: plan.places.lon[at] };
   }
 }
 

@@ -68,6 +68,9 @@ export const en = {
   near: (name: string) => `near ${name}`,
   placeSaid: (km: string) => `. The nearest place that the table knows is ${km} away.`,
   placePoint: ". It is drawn at as it is, and not moved to a known place: this table covers every point of its area.",
+  placeBall: ". A point is drawn for it as it is, rounded to some metres: no map of known places is needed.",
+  snapBall: (factor: string, km: string) => `Your report comes from the row of a known place at most ${km} away, or from `
+    + `one row that all share: odds between two places may change by a further factor of ${factor} for that, at most.`,
   snapSaid: (factor: string, km: string, limit: string) => `It stands for yours, and the step counts like `
     + `distance: odds between your place and another may change by a further factor of ${factor} for your `
     + `${km}, and as much for the other's step, up to ${limit}. Outside the area its nearest point stands for you.`,
@@ -237,7 +240,7 @@ export const en = {
     + "Your own place is compared with every other one before anything is drawn.",
   auditBallSaid: (claimed: string) =>
     `The first draw tells epsilon ${claimed} per km at most at every place, by a law in closed form: there is no table to `
-    + "compare. The rows of your ball are proved to be those that the operator signed and are compared over all pairs "
+    + "compare. The rows of your ball come with the places of their records, are proved to be those that the operator signed and are compared over all pairs "
     + "when they come, and nothing is drawn from them otherwise.",
   auditPart: (km: string, count: string) =>
     `Privacy checked in this page: all pairs within ${km}, ${count} others at random`,
@@ -349,7 +352,7 @@ export const en = {
       "this survey asks its server between two draws, so a place alone cannot be drawn for", "Use report with a token.",
     ],
     otherBall: () => [
-      "the server sent other places than those around the point that was drawn",
+      "the server sent places that do not reach into the area around the point that was drawn",
       "Nothing is drawn from them. Tell the operator.",
     ],
     otherRound: () => [

@@ -68,6 +68,9 @@ export const it: Words = {
   near: (name: string) => `vicino a ${name}`,
   placeSaid: (km: string) => `. Il luogo più vicino che la tabella conosce è a ${km}.`,
   placePoint: ". Si estrae proprio lì, senza spostarlo su un luogo noto: questa tabella copre ogni punto della sua area.",
+  placeBall: ". Il punto si estrae per questo luogo così com'è, arrotondato a pochi metri: non serve una mappa dei luoghi noti.",
+  snapBall: (factor: string, km: string) => `Il rapporto viene dalla riga di un luogo noto a non più di ${km}, o da una `
+    + `riga comune a tutti: per questo le quote tra due luoghi possono cambiare di un ulteriore fattore ${factor} al massimo.`,
   snapSaid: (factor: string, km: string, limit: string) => "Sta al posto del tuo, e il passo conta come una distanza: "
     + `le quote tra il tuo luogo e un altro possono cambiare di un ulteriore fattore ${factor} per i tuoi ${km}, e `
     + `di altrettanto per il passo dell'altro, fino a ${limit}. Fuori dall'area vale il suo punto più vicino a te.`,
@@ -351,7 +354,7 @@ export const it: Words = {
       "Usa report con un gettone.",
     ],
     otherBall: () => [
-      "il server ha mandato luoghi diversi da quelli intorno al punto estratto",
+      "il server ha mandato luoghi fuori dall'area intorno al punto estratto",
       "Non se ne estrae nulla. Dillo al gestore.",
     ],
     otherRound: () => [
