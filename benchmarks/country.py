@@ -6,14 +6,16 @@
 Maps and tables are those of `country_tables.py`; tables that FOLDER holds are not solved again.
 First the frontier: for every split of epsilon and radius the rows and bytes of a ball and the loss,
 from balls cut as the server cuts them, for the same records. Then `panda-mdp serve` is started on
-this machine, the table that the first split leaves is deployed by balls, and clients take part,
-each with a folder of its own, in `--processes` processes at once: every byte that goes over the
-wire is counted, bodies and headers, the map of all records apart. Losses are exact for the ball
-that was drawn, and means over records; differences to the table are of the same records.
+this machine, the table that the split `--served` leaves is deployed by balls, and clients take
+part, each with a folder of its own, in `--processes` processes at once: every byte that goes over
+the wire is counted, bodies and headers. No client has a map: it draws for its place. Losses are
+exact for the ball that was drawn, and means over records; differences to the table are of the same
+records.
 """
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
 import sys
 import tempfile
@@ -31,7 +33,8 @@ from panda_mdp.privacy.quantise import TOTAL, SystemBits
 from panda_mdp.protocol import Allowance, Client, Network
 from panda_mdp.protocol.client.plans import BallPlan
 from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
-from panda_mdp.protocol.server.solving import ball_table, cut_ball
+from panda_mdp.protocol.server.routes.rounds import PACKING
+from panda_mdp.protocol.server.solving import ball_table
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from protocol_servers import Running
@@ -44,11 +47,11 @@ PERCENTILES = (50, 90, 99, 100)
 
 
 class Counting(httpx.HTTPTransport):
-    """Counts what goes over the wire, by the first words of paths."""
+    """Counts what goes over the wire."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.bytes = {"map": 0, "rest": 0}
+        self.bytes = 0
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """One request and its answer, headers included."""
@@ -56,21 +59,26 @@ class Counting(httpx.HTTPTransport):
         answer = super().handle_request(request)
         content = b"".join(answer.iter_raw())
         got = len(content) + sum(len(a) + len(b) + 4 for a, b in answer.headers.raw)
-        self.bytes["map" if "/domains/" in request.url.path else "rest"] += sent + got
+        self.bytes += sent + got
         return httpx.Response(answer.status_code, headers=answer.headers, content=content)
 
 
-def lost(found: pm.Mechanism, law: BallLaw, centre: tuple[int, int], record: int) -> float:
-    """What a record loses beyond its own row by fading and misses, exactly for a ball."""
+def lost(
+    found: pm.Mechanism, law: BallLaw, snap: float, centre: tuple[int, int], record: int
+) -> float:
+    """What who is at a record loses beyond its own row by fading and misses, exactly for a ball."""
     depth = law.depths(centre)
-    share, common = law.fade(depth[[record]], found.weights[np.flatnonzero(depth > 0)])
+    inside = found.weights[np.flatnonzero(depth > 0)]
+    share, common = law.fade(np.minimum(depth[[record]], snap), inside)
     own = np.asarray(found.weights[np.array([record])])[0]
     cost = found.problem.loss[np.array([record])][0]
     return float(cost @ ((common - own) / TOTAL)) * float(share[0]) / TOTAL
 
 
-def frontier(paths: dict[float, Path], whole: pm.Mechanism, records: np.ndarray) -> None:
-    """Rows and bytes of balls, and the loss, by split and radius."""
+def frontier(
+    paths: dict[float, Path], whole: pm.Mechanism, records: np.ndarray, snap: float
+) -> None:
+    """Rows of balls, bytes as they travel, and the loss, by split and radius."""
     print("| centre | edge | missed | radius, km | rows | bytes of rows, mean | most | loss, km |"
           " over the whole table's | new balls a second of a core |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|")
@@ -81,16 +89,19 @@ def frontier(paths: dict[float, Path], whole: pm.Mechanism, records: np.ndarray)
             continue
         left, file = pm.load(path), path.read_bytes()
         for missed in FREQUENCIES:
-            terms = BallTerms(epsilon_1=first, edge=edge, radius=radius_for(first, missed))
-            _, law, *_ = ball_table(file, terms)
+            radius = radius_for(first, missed)
+            terms = BallTerms(epsilon_1=first, edge=edge, radius=radius, snap=snap)
+            table = ball_table(file, terms)
+            law = table.law
+            centres = [law.draw(record, SystemBits()) for record in records.tolist()]
             rows, began = [], time.process_time()
-            for record in records.tolist():
-                centre = law.draw(record, SystemBits())
-                message = BallRows(version=1, centre=centre, **cut_ball(file, terms, centre))
-                rows.append((len(message.records), len(message.model_dump_json()), centre))
+            for centre in centres:
+                message = BallRows(version=1, centre=centre, **table.cut(centre))
+                packed = gzip.compress(message.model_dump_json().encode(), PACKING)
+                rows.append((len(message.lat), len(packed), centre))
             spent = time.process_time() - began
             more = np.mean(
-                [lost(left, law, c, r) for r, (*_, c) in zip(records, rows, strict=True)]
+                [lost(left, law, snap, c, r) for r, (*_, c) in zip(records, rows, strict=True)]
             )
             count, size, _ = zip(*rows, strict=True)
             loss = left.loss + float(more)
@@ -108,36 +119,30 @@ def frontier(paths: dict[float, Path], whole: pm.Mechanism, records: np.ndarray)
         print(f"loss (asked for at delta {delta:g}; here it is 0): {meets} of {len(points)}")
 
 
-def take_part(url: str, folder: str, users: list[tuple[str, int]]) -> list[list[float]]:
-    """Clients of one process: bytes without the map, of the map, processor seconds, rows."""
+def take_part(url: str, folder: str, users: list[tuple[str, float, float]]) -> list[list[float]]:
+    """Clients of one process: bytes, and processor seconds."""
     found = []
-    allowed = Allowance(epsilon=EPSILON, period_epsilon=EPSILON, snap_km=3_000.0)
-    for token, record in users:
+    allowed = Allowance(epsilon=EPSILON, period_epsilon=EPSILON, snap_km=100.0)
+    for token, lat, lon in users:
         wire, began = Counting(), time.process_time()
         network = Network(transport=wire, timeout_s=600)
         with Client(url, token, f"{folder}/{token[:16]}", allowed, network=network) as user:
             plan = user.plan("ball")
             if not isinstance(plan, BallPlan):
                 raise SystemExit("the deployment is not one of balls")
-            user.report(plan, plan.record(record))
-        spent = time.process_time() - began
-        found.append([wire.bytes["rest"], wire.bytes["map"], spent])
+            user.report(plan, plan.place(lat, lon))
+        found.append([wire.bytes, time.process_time() - began])
     return found
 
 
-def served(path: Path, radius: float, records: np.ndarray, processes: int) -> None:
-    """Deploy a table by balls, and have clients report."""
-    domain = pm.load(path).problem.domain
-    first, edge = SPLITS[0]
+def served(path: Path, terms: dict[str, float], places: np.ndarray, processes: int) -> None:
+    """Deploy a table by balls, and have clients at some places report."""
     with tempfile.TemporaryDirectory() as folder:
         server = Running(f"{folder}/panda.db", Path(folder)).start()
         try:
             admin = server.admin
-            places = {"lat": domain.lat.tolist(), "lon": domain.lon.tolist()}
-            terms = {"epsilon_1": first, "edge": edge, "radius": radius}
             table = {"name": "country", "version": 1}
             for url, body in (
-                ("/v1/domains", {"json": {"name": "country", "kind": "haversine", **places}}),
                 ("/v1/tables/country", {"content": path.read_bytes()}),
                 (
                     "/v1/deployments",
@@ -147,9 +152,9 @@ def served(path: Path, radius: float, records: np.ndarray, processes: int) -> No
                 began = time.perf_counter()
                 admin.post(url, **body, timeout=1_200).raise_for_status()
                 print(f"{url}: {time.perf_counter() - began:.0f} s", flush=True)
-            made = admin.post("/v1/tokens", json={"role": "reporter", "count": len(records)})
+            made = admin.post("/v1/tokens", json={"role": "reporter", "count": len(places)})
             tokens = [each["token"] for each in made.raise_for_status().json()["tokens"]]
-            users = list(zip(tokens, records.tolist(), strict=True))
+            users = list(zip(tokens, *places.T.tolist(), strict=True))
             began = time.perf_counter()
             with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
                 parts = [users[k::processes] for k in range(processes)]
@@ -164,8 +169,7 @@ def served(path: Path, radius: float, records: np.ndarray, processes: int) -> No
     print(f"{len(found):,} clients in {processes} processes: {seconds:.0f} s", end=", ")
     print(f"{len(found) / seconds:.1f} a second; server's process {int(memory) >> 10:,} MB")
     print(f"a report: {mean[0]:,.0f} bytes on average, {most[0]:,.0f} at most")
-    print(f"the map of all records, fetched for a plan: {mean[1]:,.0f} bytes")
-    spent = ", ".join(f"{np.percentile(found[:, 2], p):.2f} s ({p} %)" for p in PERCENTILES)
+    spent = ", ".join(f"{np.percentile(found[:, 1], p):.2f} s ({p} %)" for p in PERCENTILES)
     print(f"processor of a client from nothing to a sent report: {spent}", flush=True)
 
 
@@ -175,6 +179,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--cuts", type=int, default=40, help="balls of every point of the frontier")
+    parser.add_argument("--served", type=int, default=0, help="which of the splits is served")
+    parser.add_argument("--snap", type=float, default=3.0, help="km to the record of a place")
     parser.add_argument("--missed", type=float, default=1e-5, help="by balls that are served")
     options = parser.parse_args()
     paths = tables(options)
@@ -183,11 +189,16 @@ def main() -> None:
     print(f"whole table: {size:,} bytes, loses {whole.loss:.4f} km", flush=True)
     rng = np.random.default_rng(4)
     if options.cuts:
-        frontier(paths, whole, rng.choice(whole.problem.size, options.cuts, replace=False))
+        records = rng.choice(whole.problem.size, options.cuts, replace=False)
+        frontier(paths, whole, records, options.snap)
     if options.clients:
-        records = rng.choice(whole.problem.size, options.clients)
-        path = paths[EPSILON - sum(SPLITS[0])]
-        served(path, radius_for(SPLITS[0][0], options.missed), records, options.processes)
+        domain = whole.problem.domain
+        some = rng.choice(domain.size, options.clients)
+        first, edge = SPLITS[options.served]
+        radius = radius_for(first, options.missed)
+        terms = {"epsilon_1": first, "edge": edge, "radius": radius, "snap": options.snap}
+        places = np.stack([domain.lat, domain.lon], axis=1)[some]
+        served(paths[EPSILON - first - edge], terms, places, options.processes)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,19 @@ def logs_of_law(law: BallLaw, at: np.ndarray) -> np.ndarray:
     return np.log(weights.astype(float)) - np.log(float(weights.sum()))
 
 
+def borders(domain: pm.Domain) -> np.ndarray:
+    """Places side by side that take rows of two records, far from both."""
+    places = np.array([domain.lat, domain.lon]).T
+    found = []
+    for x, y in np.argwhere(np.triu(domain.distances() > 1.0)).tolist():
+        middle, step = (places[x] + places[y]) / 2, 3e-4 * np.sign(places[y] - places[x])
+        sides = np.array([middle - step, middle + step])
+        if domain.snap(*sides.T, np.inf).record.tolist() == [x, y]:
+            found += sides.tolist()
+    assert len(found) >= 8
+    return np.array(found[:16])
+
+
 @pytest.mark.parametrize(("radius", "snap"), [(0.7, 0.15), (0.7, 5.0), (2.0, 0.4)])
 def test_centre_and_report_of_two_places_tell_what_is_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, radius: float, snap: float
@@ -50,10 +63,10 @@ def test_centre_and_report_of_two_places_tell_what_is_promised(
     some = rng.uniform(
         [domain.lat.min(), domain.lon.min()], [domain.lat.max(), domain.lon.max()], (14, 2)
     )
-    beside = some[:6] + 1e-4
+    some = np.concatenate([some[:6], borders(domain)])
     outside = np.array([[domain.lat.max() + 0.01, domain.lon.mean()], [60.0, -100.0], [89.0, 3.0]])
     records = np.array([domain.lat, domain.lon]).T[:5]
-    given = np.concatenate([some, beside, outside, np.round(records, 4)])
+    given = np.concatenate([some, outside, np.round(records, 4)])
     places = np.array([place_of(cell_of(*place)) for place in given.tolist()])
     apart = haversine_km(*places[:, None].T.swapaxes(1, 2), *places.T)
     assert (apart[~np.eye(len(places), dtype=bool)] > law.least).all()
