@@ -31,7 +31,7 @@ import panda_mdp as pm
 from panda_mdp.panda.lattice import BallLaw, radius_for
 from panda_mdp.privacy.quantise import TOTAL, SystemBits
 from panda_mdp.protocol import Allowance, Client, Network
-from panda_mdp.protocol.client.plans import BallPlan
+from panda_mdp.protocol.client.rounds import BallPlan
 from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
 from panda_mdp.protocol.server.routes.rounds import PACKING
 from panda_mdp.protocol.server.solving import ball_table

@@ -14,7 +14,7 @@ import panda_mdp as pm
 from panda_mdp.panda.lattice import BallLaw, cell_of, place_of
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client
-from panda_mdp.protocol.client.plans import BallPlan
+from panda_mdp.protocol.client.rounds import BallPlan
 from panda_mdp.space.metrics import haversine_km
 
 ALLOWED = Allowance(epsilon=20.0, period_epsilon=100.0, snap_km=5.0)

@@ -46,8 +46,8 @@ from panda_mdp.errors import (
 )
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client, SigningKey
-from panda_mdp.protocol.client.plans import BallPlan, TablePlan
-from panda_mdp.protocol.client.rounds import AnchorsPlan, surrogate_row
+from panda_mdp.protocol.client.plans import TablePlan
+from panda_mdp.protocol.client.rounds import AnchorsPlan, BallPlan, surrogate_row
 from panda_mdp.protocol.client.wire import Network, Wire
 from panda_mdp.protocol.ledger.books import Entry
 from panda_mdp.protocol.ledger.ledger import LEDGER, Ledger

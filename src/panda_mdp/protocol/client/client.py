@@ -28,8 +28,8 @@ from panda_mdp.errors import (
     SignatureError,
 )
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.protocol.client.plans import BallPlan, Plan, Record, TablePlan
-from panda_mdp.protocol.client.rounds import AnchorsPlan
+from panda_mdp.protocol.client.plans import Plan, Record, TablePlan
+from panda_mdp.protocol.client.rounds import AnchorsPlan, BallPlan
 from panda_mdp.protocol.client.trust import Trust, check_domain, check_heads, read_statement
 from panda_mdp.protocol.client.wire import Network, Wire
 from panda_mdp.protocol.ledger.books import (

@@ -7,7 +7,7 @@ for it can depend on the record. Its `cost` is the client's own reckoning, not t
     table     epsilon of the table, audited over all pairs, or over every point of its area
     panda     (epsilon, delta) of the file, both phases accounted for over all pairs
     ball      epsilon_1 + epsilon_2: centres by proof, the rows of a ball audited when they come
-    anchors   (epsilon, delta) where the certificate over all pairs holds (`rounds`)
+    anchors   (epsilon, delta) where the certificate over all pairs holds (both in `rounds`)
 
 A user's `Record` is sealed: it can be drawn from, and not be shown, stored, sent or logged. It has
 no attribute, conversion or representation that gives it away: `repr`, `str`, `format`, `vars`,
@@ -29,27 +29,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, final
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray, frozen
+from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.errors import (
-    DomainError,
     MethodError,
     ProtocolError,
     SignatureError,
     sealed,
 )
 from panda_mdp.panda.file import load
-from panda_mdp.panda.lattice import GRID, BallLaw, Centre, cell_of, place_of
 from panda_mdp.panda.panda_table import PandaTable
-from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import SystemBits, choose
 from panda_mdp.protocol.ledger.books import (
-    BallDrawn,
     Books,
     Charge,
     D,
@@ -59,18 +54,12 @@ from panda_mdp.protocol.ledger.books import (
     new_id,
 )
 from panda_mdp.protocol.messages.deployments import (
-    MOST_CENTRE,
     AnyDeployment,
-    BallDeployment,
-    BallRequest,
-    BallRows,
     PandaDeployment,
     TableDeployment,
 )
 from panda_mdp.space.area import Area
 from panda_mdp.space.domain import Domain, check_record
-from panda_mdp.space.metrics import haversine_km
-from panda_mdp.space.snapping import check_place
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
@@ -79,8 +68,6 @@ if TYPE_CHECKING:
 
 BOX_BYTES = 512
 """Room in the ledger for what is drawn and sent, apart from anchors."""
-EDGE_KM = 1e-6
-"""What rounding may make of a record at the edge of its ball."""
 MOST_WRITTEN_OUT = 1 << 25
 """Weights of a table whose rows are looked up in one array."""
 PlanFacts = list[tuple[str, object]]
@@ -431,196 +418,3 @@ class EverywherePlan(TablePlan):
         draw_vertex = self.table.draw_vertex
         draw_vertex(*place)
         return Record(self.domain.fingerprint, lambda: draw_vertex(*place))
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class BallPlan(Plan):
-    """A centre is drawn and sent, the rows of its ball come back, the report is drawn from them.
-
-    Nobody needs the map: the centre is drawn for the place itself, rounded to a grid, and the rows
-    come with the places of their records. `domain` has the outputs and what the plane comes from.
-    """
-
-    second_step: ClassVar[bool] = True
-    law: BallLaw
-    table_epsilon: float
-    """What rows of the table tell."""
-    outputs: IntArray
-    rows: str
-    """The root over all tiles of the table."""
-    tiles: int
-    records: int
-    reach_km: float
-    """How far from a place the record is whose row it takes, at most."""
-
-    @classmethod
-    def of(cls, client: Client, info: BallDeployment) -> BallPlan:
-        """The plan of a ball deployment; nothing of the map is fetched."""
-        outputs = np.array(info.outputs, dtype=np.int64)
-        try:
-            domain = info.places.domain()
-            law = info.law(domain, info.table.epsilon)
-        except (MethodError, DomainError) as error:
-            raise ProtocolError(f"the deployment has no law of centres: {error}") from None
-        if max(int(np.abs(end).max()) for end in law.box) >= MOST_CENTRE:
-            raise ProtocolError("the deployment's lattice is finer than centres can be sent of")
-        if len(np.unique(outputs)) != len(outputs) or len(outputs) > domain.size:
-            raise ProtocolError("the outputs are not distinct records with places")
-        # Rounding may make the server claim a trifle more; never less is charged.
-        epsilon = max(law.epsilon + law.second, info.guarantee.epsilon)
-        return cls(
-            domain=domain,
-            cost=Guarantee(epsilon, 0.0, domain.unit),
-            law=law,
-            table_epsilon=info.table.epsilon,
-            outputs=frozen(outputs),
-            rows=info.rows,
-            tiles=info.tiles,
-            records=info.table.records,
-            reach_km=info.snap,
-            **shared_fields(client, info),
-        )
-
-    @property
-    def size(self) -> int:
-        """Those of the table."""
-        return self.records
-
-    @property
-    def snap_km(self) -> float:
-        """What rows of other places cost at most is that of so many km."""
-        return self.reach_km
-
-    @property
-    def snapping(self) -> str:
-        """What it costs that a place takes the row of a record near it."""
-        both_km = 2 * self.reach_km
-        return (
-            f"to 1/{GRID} degrees, and rows of records up to {self.reach_km:.3g} km away: two "
-            f"places are epsilon d-indistinguishable, {both_km * self.table_epsilon:.3g} nats more"
-        )
-
-    @sealed
-    def place(self, lat: float, lon: float) -> Record:
-        """A place anywhere, rounded to the grid. Stays in memory."""
-        check_place(lat, lon)
-        cell = cell_of(lat, lon)
-        return Record(self.domain.fingerprint, lambda: cell)
-
-    @sealed
-    def record(self, index: int) -> Record:
-        """The place of a record of `domain`."""
-        at = check_record(index, self.domain.size, MethodError)
-        return self.place(float(self.domain.lat[at]), float(self.domain.lon[at]))
-
-    def where(self, output: int) -> tuple[float, float] | None:
-        """Latitude and longitude of an output."""
-        return super().where(self.outputs.tolist().index(output))
-
-    def draw(self, record: Record) -> BallDrawn:
-        """A centre on the lattice; costs epsilon_1."""
-
-        def draw(cell: int) -> Centre:
-            return self.law.draws(self.law.among(*place_of(cell)), SystemBits(), 1)[0]
-
-        centre = record.unseal(self.domain, draw)
-        return self._drawn(BallDrawn, centre=centre, epsilon_1=self.law.epsilon)
-
-    def still_valid(self, entry: Entry) -> bool:
-        """As of all plans; a ball that is not drawn from yet, under the terms it was charged for
-        alone: they are the deployment's, and may change without the table."""
-        drawn = entry.content
-        if isinstance(drawn, BallDrawn) and drawn.output is None and entry.state != "accepted":
-            same = (drawn.epsilon_1, entry.cost) == (self.law.epsilon, self.cost)
-            return same and super().still_valid(entry)
-        return super().still_valid(entry)
-
-    def finish(self, client: Client, record: Record, entry: Entry, wait_s: float) -> Entry:
-        """Ask for the ball around the centre, check its rows, draw the output once."""
-        del wait_s
-        content = entry.drawn(BallDrawn)
-        if content.output is not None:
-            return entry
-        message = BallRequest(centre=content.centre)
-        rows: BallRows = client.wire.post(BallRows, message, "deployments", self.name, "balls")
-        # The limits of a deployment may have changed since, and its version with them.
-        if rows.version not in (content.version, self.version):
-            raise ProtocolError(
-                f"the server sent rows of version {rows.version}; make the plan again"
-            )
-        places, weights = self.check(content.centre, rows)
-
-        def row_of(cell: int) -> IntArray:
-            share, common, own = self.fade(content.centre, places, weights, place_of(cell))
-            return common if SystemBits().integers(1)[0] < share else own
-
-        return self._with_output(client, record, entry, self.outputs, row_of)
-
-    def fade(
-        self,
-        centre: tuple[int, int],
-        places: FloatArray,
-        weights: IntArray,
-        place: tuple[float, float],
-    ) -> tuple[int, IntArray, IntArray]:
-        """Out of 2^62, how often a place reports from the common row of a ball; that row; and the
-        row of the nearest record of the ball.
-
-        What decides is how deep the place lies in the ball, and at most how much nearer than
-        `reach_km` that record is: either changes by no more than the place does.
-        """
-        depth = self.law.depths(centre, self.law.among(*place))
-        apart = haversine_km(*place, *places.T)
-        nearest = int(apart.argmin()) if len(places) else 0
-        depth = np.minimum(depth, self.reach_km - apart.min(initial=np.inf))
-        share, common = self.law.fade(depth[None], weights)
-        return int(share[0]), common, weights[nearest] if len(places) else common
-
-    def check(self, centre: tuple[int, int], rows: BallRows) -> tuple[FloatArray, IntArray]:
-        """The places of the ball's records, (n, 2) in degrees, and their rows of the table that was
-        signed.
-
-        All pairs inside are audited; that rows fade is proved. That is all that the guarantee needs
-        of a table: whatever place it was, this ball was asked for because of its centre alone.
-        Nothing is unpacked before all tiles are known to reach into the ball.
-        """
-        places = np.array([rows.lat, rows.lon]).T
-        depths = self.law.depths(centre, self.law.flat(rows.lat, rows.lon))
-        tile = np.repeat(np.arange(len(rows.tiles)), rows.sizes)
-        reach = np.bincount(tile[depths > -EDGE_KM], minlength=len(rows.tiles)).all()
-        ascending = all(b > a for a, b in pairwise([-1, *rows.tiles, self.tiles]))
-        if rows.centre != centre or not (ascending and reach):
-            raise ProtocolError(
-                "the server sent other tiles than those of the ball that was asked for"
-            )
-        if len(rows.floors) != len(self.outputs):
-            raise ProtocolError("the server's rows have another number of outputs than it said")
-        weights = rows.unpack(self.rows, self.tiles)
-        inside = depths > 0
-        places, weights = places[inside], weights[inside]
-        limit = self.table_epsilon
-        told = 0.0
-        if len(places) > 1:
-            ball = Domain.from_points(*places.T)
-            told = audit_weights(ball, self.outputs, weights, limit).epsilon
-        if not told <= limit:
-            raise ProtocolError(
-                f"the rows of the ball are {told:g}-mDP and not {limit:g}; nothing is reported "
-                "from them"
-            )
-        return places, weights
-
-    def facts(self) -> PlanFacts:
-        """How centres are drawn, and how large balls are."""
-        return [
-            ("centre", f"epsilon {self.law.epsilon:g} at every place, by proof"),
-            ("radius", f"{self.law.radius:.4g} {self.domain.unit}"),
-        ]
-
-
-def check_outputs(outputs: list[int], domain: Domain) -> IntArray:
-    """Outputs of a message as records of the domain."""
-    records = np.array(outputs, dtype=np.int64)
-    if len(np.unique(records)) != len(records) or records.max() >= domain.size:
-        raise ProtocolError("the outputs are not distinct records of the domain")
-    return frozen(records)
