@@ -419,7 +419,7 @@ class Standing:
         return value
 
     def offer_start(
-        self, make: Callable[[], Mechanism], prove: Callable[[], Proved] | None = None
+        self, make: Callable[[], Mechanism], prove: Callable[[], float | Proved] | None = None
     ) -> None:
         """Keep a table that must be at hand when time is over, and what is proved beside it; both
         take about as long as certifying."""

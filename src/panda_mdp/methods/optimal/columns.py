@@ -18,14 +18,15 @@ multipliers are weights of the columns: a table.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.threads import check_time
+from panda_mdp.base.threads import by_slices, check_time
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Multipliers, Proved
 
@@ -56,14 +57,22 @@ class ColumnTuning:
     """Most steps to a centre, on the way and for a table."""
 
 
-def powered(near: FloatArray, q: int) -> FloatArray:
+def powered(near: Any, q: int) -> Any:
     """near^q by squares, q a power of two."""
     return near if q == 1 else powered(near, q // 2) ** 2
 
 
 PLAIN = ColumnTuning()
-FAINT = 0.005
-"""Shares below it are left out of a proof, and given to the others."""
+FAINT = (0.005, 0.05)
+MOST_EXACT = 2_000
+"""Shares below the first are left out of a proof, and given to the others; of more records those
+below the second."""
+MOST_NAMED = 1 << 26
+ROUNDED = 1e-8
+"""Most multipliers of a proof. Where there are more a bound is stated, less so much of all prices:
+sums of some thousand floats err by far less."""
+OUTPUTS_EACH = 16
+"""Whose flows a thread makes before it takes others."""
 TINY = 1e-300
 FAINTEST = 1e-200
 """That sums of what far records give are divided by at least; the least weight."""
@@ -72,6 +81,153 @@ DUE, SPARE = 1e-50, 1e5
 than it might be then, and finite."""
 LEAST = 1e-10
 """Of the floor's loss, that a column is worth."""
+
+
+def flow_step(
+    sharp: Any, lent: Any, given: Any, weights: Any, relaxed: float, xp: Any = np
+) -> tuple[Any, Any]:
+    """What each that is paid receives of its due by its weight, and the weights after it. In NumPy
+    or, by `xp`, in JAX, as what follows."""
+    got = weights * (lent @ (given / xp.maximum(weights @ sharp, TINY)))
+    weights = weights / xp.clip(got**relaxed, 0.02, 50)
+    return got, xp.maximum(weights / weights.max(), FAINTEST)
+
+
+def newton_step(
+    known: Any, worth: Any, prices: Any, box: Any, barrier: Any, solve: Any, xp: Any = np
+) -> tuple[Any, Any, Any]:
+    """A step of Newton's method towards the centre of known @ prices <= worth in a box, how much of
+    it leads to an edge, and by how much it rises."""
+    below = prices - box[0]
+    above = box[1] - prices
+    weights = barrier / (worth - known @ prices)
+    slope = 1 - weights @ known + barrier / below - barrier / above
+    root = known * (weights / xp.sqrt(barrier))[:, None]
+    curve = root.T @ root + xp.diag(barrier / below**2 + barrier / above**2)
+    step = solve(curve, slope)
+    ends = (known @ step * weights / barrier).max(), (-step / below).max(), (step / above).max()
+    return step, xp.stack(ends).max(), slope @ step
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Of every output, how others bear what is paid: where flows stand and what they prove."""
+
+    heights: Any
+    """(outputs, records): by which the next ones begin."""
+    best: Any
+    """(outputs, records): w^(1/q) of those that receive most."""
+    sharpest: IntArray
+    """(outputs,): their q."""
+    most: FloatArray
+    """(records,): prices that could be received."""
+    called: Any
+    """(outputs, records): columns by the heights; 0 where nobody is paid."""
+
+
+class Host:
+    """Flows and centres in NumPy, an output at a time."""
+
+    put = staticmethod(np.array)
+
+    def __init__(self, tuning: ColumnTuning) -> None:
+        self.tuning = tuning
+
+    def times(self, known: FloatArray, prices: FloatArray) -> FloatArray:
+        """known @ prices."""
+        return known @ prices
+
+    def ends(self, known: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The least and the largest of each column."""
+        return known.min(axis=1), known.max(axis=1)
+
+    def worth(self, columns: FloatArray, cost: FloatArray) -> FloatArray:
+        """Of a column for each output, in their order."""
+        return np.asarray(np.einsum("yx,xy->y", columns, cost))
+
+    def rows(self, known: FloatArray, called: FloatArray, index: IntArray) -> FloatArray:
+        """Some columns of two lists; those of the second are counted from its end."""
+        return np.concatenate([known, called])[index]
+
+    def newton(
+        self, known: FloatArray, worth: FloatArray, prices: FloatArray, box: Any, barrier: float
+    ) -> tuple[Any, Any, Any]:
+        """`newton_step`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return newton_step(known, worth, prices, box, barrier, _solved)
+
+    def flows(self, decay: Any, cost: Any, heights: Any, asked: FloatArray) -> Flows:
+        """Flows at prices that are asked, from heights on, which change."""
+        size = len(decay)
+        best = heights.copy()
+        sharpest = np.ones(size, np.int64)
+        called = np.zeros_like(heights)
+        found: list[FloatArray] = []
+
+        def work(part: slice) -> None:
+            most = np.full(size, np.inf)
+            for y in range(size)[part]:
+                check_time()
+                fits = cost[:, y].copy()
+                paid = np.flatnonzero(fits < asked)
+                due = (asked - fits)[paid]
+                given = np.clip(fits - asked, 0, SPARE)
+                near = decay[paid]
+                state = self._flow(near, np.maximum(due, DUE), given, heights[y, paid])
+                heights[y, paid], best[y, paid], sharpest[y], received = state
+                called[y] = (near * heights[y, paid, None]).max(axis=0, initial=0.0)
+                fits[paid] += received * due
+                np.minimum(most, fits, out=most)
+            found.append(most)
+
+        by_slices(work, size, OUTPUTS_EACH)
+        return Flows(heights, best, sharpest, np.min(found, axis=0), called)
+
+    def _flow(
+        self, near: FloatArray, due: FloatArray, given: FloatArray, heights: FloatArray
+    ) -> tuple[FloatArray, FloatArray, int, FloatArray]:
+        """Heights, the best ones, their q, and what each that is paid receives of its due."""
+        tuning = self.tuning
+        best = heights
+        received = np.zeros(len(due))
+        sharpest = 1
+        for q in tuning.sharpness if len(due) else ():
+            sharp = powered(near, q)
+            weights = heights**q
+            lent = sharp * near / due[:, None]
+            for _ in range(tuning.steps):
+                got, after = flow_step(sharp, lent, given, weights, tuning.relaxed)
+                if got.min() > received.min():
+                    best, received, sharpest = weights ** (1 / q), got, q
+                if received.min() > 1:
+                    return weights ** (1 / q), best, sharpest, received
+                weights = after
+            heights = weights ** (1 / q)
+        return heights, best, sharpest, received
+
+
+def _solved(curve: FloatArray, slope: FloatArray) -> FloatArray:
+    if not np.isfinite(curve).all():
+        raise scipy.linalg.LinAlgError("costs lie too far apart for a centre")
+    return np.asarray(scipy.linalg.solve(curve, slope, assume_a="pos"))
+
+
+class Laws(NamedTuple):
+    """What an accelerator computes by."""
+
+    step: Any = flow_step
+    newton: Any = newton_step
+    powered: Any = powered
+    flows: Any = Flows
+    due: float = DUE
+    spare: float = SPARE
+
+
+def accelerated(tuning: ColumnTuning) -> Any:
+    """The same on an accelerator."""
+    from panda_mdp.compute.jax.columns import Device
+
+    return Device(tuning, Laws())
 
 
 class Columns:
@@ -89,24 +245,32 @@ class Columns:
         start: FloatArray,
         places: IntArray,
         tuning: ColumnTuning = PLAIN,
+        machine: Callable[[ColumnTuning], Any] = Host,
     ) -> None:
         self.problem = problem
-        self.decay = decay
         self.places = places
         self.tuning = tuning
+        self.machine = machine(tuning)
         self.unit = float(cost.sum(axis=0).min())
         size = len(decay)
-        self.cost = cost / self.unit
-        self.known = np.concatenate([decay, np.ones((1, size))])
-        self.outputs = np.append(np.arange(size), cost.sum(axis=0).argmin())
-        self.worth = self._worth(self.known, self.outputs)
-        mean = self.cost.mean(axis=1)
+        mean = cost.mean(axis=1) / self.unit
         self.most = 2 * np.maximum(mean, 0.01 * mean.mean())
         self.least = -self.most / 4
+        self.decay = decay
+        self.cost = cost / self.unit
+        self.here = self.machine.put(decay), self.machine.put(self.cost)
+        """Both, where flows are made."""
+        floor = np.ones((1, size))
+        self.known = self.machine.rows(self.here[0], floor, np.arange(size + 1))
+        """(J, K), perhaps with more that are 0."""
+        self.outputs = np.append(np.arange(size), cost.sum(axis=0).argmin())
+        self.worth = np.append(self.machine.worth(*self.here), 1.0) + LEAST
         self.proved = self.asked = self.raised = start / self.unit
         """Prices that are proved, those whose flows prove them, and those to be tried next."""
-        self.heights = np.ones((size, size))
+        self.heights = self.machine.put(np.ones((size, size)))
         """u of every output, by which flows begin."""
+        self.flows: Flows | None = None
+        """Of what is proved; None where stars prove it."""
         self.value = 1.0
         """About the loss of a table of the known columns."""
         self.prices = self.proved
@@ -118,151 +282,122 @@ class Columns:
         """About that of `table` to what prices prove."""
         return self.value / max(float(self.proved.sum()), LEAST) - 1
 
-    def _worth(self, known: FloatArray, outputs: IntArray) -> FloatArray:
-        return np.einsum("jx,xj->j", known, self.cost[:, outputs]) + LEAST
+    def _earned(self, prices: FloatArray) -> FloatArray:
+        """By every known column."""
+        return np.asarray(self.machine.times(self.known, prices)[: len(self.worth)])
 
     def _inside(self, prices: FloatArray) -> FloatArray:
         """From proved prices on towards others, while known columns and the box leave room."""
         held = np.clip(0.9 * self.proved, self.least / 2, self.most / 2)
-        while (self.worth <= self.known @ held).any():
+        while (self.worth <= self._earned(held)).any():
             held = 0.9 * held + 0.1 * self.least / 2
         step = np.clip(prices, 0.95 * self.least, 0.95 * self.most) - held
-        steepest = (self.known @ step / (self.worth - self.known @ held)).max()
+        steepest = (self._earned(step) / (self.worth - self._earned(held))).max()
         return held + step * min(1.0, 0.9 / max(steepest, 0.9))
 
     def centre(self, steps: int) -> FloatArray:
         """Prices at the centre, by so many steps of Newton's method; the weights of the columns,
         (J,)."""
         prices = self.prices
-        count = len(self.known) + 2 * len(self.prices)
+        count = len(self.worth) + 2 * len(self.prices)
         barrier = self.tuning.barrier * max(self.value - float(self.proved.sum()), 1e-6) / count
+        box = np.stack([self.least, self.most])
         for _ in range(steps):
             check_time()
-            below = prices - self.least
-            above = self.most - prices
-            weights = barrier / (self.worth - self.known @ prices)
-            slope = 1 - weights @ self.known + barrier / below - barrier / above
-            root = self.known * (weights / math.sqrt(barrier))[:, None]
-            with np.errstate(over="ignore"):
-                curve = root.T @ root + np.diag(barrier / below**2 + barrier / above**2)
-            if not np.isfinite(curve).all():
-                raise scipy.linalg.LinAlgError("costs lie too far apart for a centre")
-            step = scipy.linalg.solve(curve, slope, assume_a="pos")
-            with np.errstate(over="ignore", invalid="ignore"):
-                ends = self.known @ step * weights / barrier, -step / below, step / above
-                rise = slope @ step
-            if not (np.isfinite(rise) and all(np.isfinite(end).all() for end in ends)):
+            step, end, rise = self.machine.newton(self.known, self.worth, prices, box, barrier)
+            if not (np.isfinite(rise) and np.isfinite(end)):
                 raise scipy.linalg.LinAlgError("prices lie too far apart for a centre")
             near = rise < 0.25 * barrier
-            prices = prices + step * (1.0 if near else min(1.0, 0.9 / max(map(np.max, ends))))
+            prices = prices + step * (1.0 if near else min(1.0, 0.9 / end))
             if near:
                 break
         self.prices = prices
         self.value = float(prices.sum()) + barrier * count
-        return np.asarray(barrier / (self.worth - self.known @ prices))
+        return np.asarray(barrier / (self.worth - self._earned(prices)))
 
     def advance(self) -> None:
         """A centre, the columns that prices near it call for, and what prices then prove."""
         tuning = self.tuning
         weights = self.centre(tuning.newton)
         size = len(self.prices)
-        asked = tuning.back * self.proved + (1 - tuning.back) * self.prices
-        known = np.stack([self._called(y, asked) for y in range(size)])
-        outputs = np.arange(size)
-        worth = self._worth(known, outputs)
-        cuts = known @ self.prices > worth
-        used = weights * self.known.max(axis=1)
-        kept = used >= np.sort(used)[-min(len(used), tuning.kept * size)]
+        called = self._prove(tuning.back * self.proved + (1 - tuning.back) * self.prices).called
+        worth = self.machine.worth(called, self.here[1]) + LEAST
+        cuts = np.flatnonzero(self.machine.times(called, self.prices) > worth)
+        lowest, highest = (ends[: len(weights)] for ends in self.machine.ends(self.known))
         # The floor, wherever it stands now: without it there may be no table.
-        kept |= self.known.min(axis=1) == 1
-        self.known = np.concatenate([self.known[kept], known[cuts]])
-        self.outputs = np.append(self.outputs[kept], outputs[cuts])
+        used = np.where(lowest == 1, np.inf, weights * highest)
+        kept = np.sort(np.argsort(-used)[: tuning.kept * size])
+        self.known = self.machine.rows(self.known, called, np.append(kept, cuts - size))
+        self.outputs = np.append(self.outputs[kept], cuts)
         self.worth = np.append(self.worth[kept], worth[cuts])
-        self._prove(asked)
         self.raise_prices()
         self.prices = self._inside(self.prices)
 
     def raise_prices(self) -> None:
         """As far as a few rounds go."""
         for _ in range(self.tuning.sweeps):
-            if not self._prove(self.raised):
+            before = self.asked
+            self._prove(self.raised)
+            if self.asked is before:
                 self.raised = (self.raised + self.proved) / 2
 
-    def _called(self, y: int, prices: FloatArray) -> FloatArray:
-        """A column of output y by the heights of its flow; 0 where nobody is paid."""
-        paid, *_ = self._flow(y, prices)
-        heights = self.heights[y, paid]
-        return np.asarray((self.decay[paid] * heights[:, None]).max(axis=0, initial=0.0))
-
-    def _flow(self, y: int, prices: FloatArray) -> tuple[IntArray, int, FloatArray, FloatArray]:
-        """Who is paid for an output, q and the weights of who bears it, and what each receives of
-        its due."""
-        check_time()
-        tuning = self.tuning
-        spare = self.cost[:, y] - prices
-        paid = np.flatnonzero(spare < 0)
-        given = np.clip(spare, 0, SPARE)
-        near = self.decay[paid]
-        best = self.heights[y, paid]
-        received = np.zeros(len(paid))
-        sharpest = 1
-        for q in tuning.sharpness if len(paid) else ():
-            sharp = powered(near, q)
-            weights = self.heights[y, paid] ** q
-            lent = sharp * near / np.maximum(-spare[paid, None], DUE)
-            for _ in range(tuning.steps):
-                got = weights * (lent @ (given / np.maximum(weights @ sharp, TINY)))
-                if got.min() > received.min():
-                    best = weights
-                    received = got
-                    sharpest = q
-                if received.min() > 1:
-                    break
-                weights = weights / np.clip(got**tuning.relaxed, 0.02, 50)
-                weights = np.maximum(weights / weights.max(), FAINTEST)
-            self.heights[y, paid] = weights ** (1 / q)
-            if received.min() > 1:
-                break
-        return paid, sharpest, best, received
-
-    def _prove(self, asked: FloatArray) -> bool:
-        """Whether some prices, lowered to what is received, prove more than those before; then
-        higher ones are tried next where more is received than is due."""
-        most = np.full(len(asked), np.inf)
-        for y, cost in enumerate(self.cost.T):
-            paid, *_, received = self._flow(y, asked)
-            fits = cost.copy()
-            fits[paid] += received * (asked - cost)[paid]
-            most = np.minimum(most, fits)
-        lowered = np.minimum(asked, most)
-        if lowered.sum() < self.proved.sum():
-            return False
-        self.proved = lowered
-        self.asked = asked
-        self.raised = lowered + self.tuning.rise * (most - lowered)
-        return True
+    def _prove(self, asked: FloatArray) -> Flows:
+        """Flows at prices that are asked. Where these, lowered to what is received, prove more than
+        those before, they are kept, and higher ones are tried next where more is received than is
+        due."""
+        flows: Flows = self.machine.flows(*self.here, self.heights, asked)
+        self.heights = flows.heights
+        lowered = np.minimum(asked, flows.most)
+        if lowered.sum() >= self.proved.sum():
+            self.proved = lowered
+            self.asked = asked
+            self.flows = flows
+            self.raised = lowered + self.tuning.rise * (flows.most - lowered)
+        return flows
 
     def table(self) -> FloatArray:
         """The known columns by the centre's weights, (K, K): nearly private, rows sum nearly to
         1."""
         z = np.zeros_like(self.decay)
-        np.add.at(z, self.outputs, self.centre(self.tuning.settled)[:, None] * self.known)
+        weights = self.centre(self.tuning.settled)
+        known = np.asarray(self.known)[: len(weights)]
+        np.add.at(z, self.outputs, weights[:, None] * known)
         return z.T
 
-    def proof(self) -> Proved:
-        """The flows of what is proved, as multipliers."""
-        parts = []
-        for y, cost in enumerate(self.cost.T):
-            paid, sharpest, weights, _ = self._flow(y, self.asked)
-            near = self.decay[:, paid]
-            spare = np.maximum(cost - self.asked, 0)
-            shares = powered(near, sharpest) * weights
-            shares /= np.maximum(shares.sum(axis=1, keepdims=True), TINY)
-            shares[shares < FAINT] = 0.0
-            shares *= (spare / np.maximum(shares.sum(axis=1), FAINT))[:, None] * near
-            x, s = np.nonzero(shares)
-            parts.append((paid[s], x, np.full(len(x), self.places[y]), shares[x, s] * self.unit))
-        paid, lenders, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        known, owner = np.unique(paid * len(self.decay) + lenders, return_inverse=True)
-        pairs = np.stack(np.divmod(known, len(self.decay)), axis=1)
+    def proof(self) -> Proved | float:
+        """The flows of what is proved, as multipliers; a bound alone where they are too many."""
+        if self.flows is None:
+            return -np.inf
+        best = np.asarray(self.flows.best)
+        size = len(best)
+        parts: list[tuple[IntArray, IntArray, FloatArray]] = []
+
+        def work(part: slice) -> None:
+            for y in range(size)[part]:
+                check_time()
+                if sum(len(named) for named, *_ in parts) <= MOST_NAMED:
+                    parts.append(self._shares(y, best[y]))
+
+        by_slices(work, size, OUTPUTS_EACH)
+        named, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        if len(named) > MOST_NAMED:
+            worth, size_of = float(self.proved.sum()), float(np.abs(self.asked).sum())
+            return (worth - ROUNDED * size_of) * self.unit
+        known, owner = np.unique(named, return_inverse=True)
+        pairs = np.stack(np.divmod(known, size), axis=1)
         return Proved(self.problem, Multipliers.listed(pairs, owner.ravel(), columns, values))
+
+    def _shares(self, y: int, best: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+        """Multipliers of an output: pairs by their number, columns, values."""
+        paid = np.flatnonzero(self.cost[:, y] < self.asked)
+        near = self.decay[:, paid]
+        q = int(self.flows.sharpest[y]) if self.flows else 1
+        spare = np.maximum(self.cost[:, y] - self.asked, 0)
+        shares = powered(near, q) * best[paid] ** q
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), TINY)
+        faint = FAINT[len(best) > MOST_EXACT]
+        shares[shares < faint] = 0.0
+        shares *= (spare / np.maximum(shares.sum(axis=1), faint))[:, None] * near
+        x, s = np.nonzero(shares)
+        named = paid[s] * len(best) + x
+        return named, np.full(len(x), self.places[y]), shares[x, s] * self.unit

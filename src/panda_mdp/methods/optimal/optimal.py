@@ -242,7 +242,8 @@ class FirstOrder(TableSolver):
                 standing.offer(self.last_resort(standing))
             return
         if has_peaks(problem):
-            start = open_with_stars(problem, standing, self.engine.name == "jax")
+            closing = self.engine.closure if self.engine.name == "jax" else None
+            start = open_with_stars(problem, standing, closing)
             if standing.missing(standing.value) <= 0:
                 return
             if standing.late():

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,12 +30,13 @@ from panda_mdp.base.factored import (
     lattice,
 )
 from panda_mdp.base.threads import by_slices
-from panda_mdp.compute.closure import closure_of
+from panda_mdp.compute.closure import Closure, closure_of
+from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.certify import Standing
 from panda_mdp.methods.closed_forms import exponential
-from panda_mdp.methods.optimal.columns import Columns
+from panda_mdp.methods.optimal.columns import Columns, Host, accelerated
 from panda_mdp.privacy.audit import lattice_facts
 from panda_mdp.privacy.quantise import repair
 from panda_mdp.problem import Problem, loss_blocks
@@ -53,7 +55,9 @@ SOLVED = 1e-7
 MOST_STEPS = 60
 """Residual, relative, at which conjugate gradients end, and their most steps."""
 MOST_GROWN = 6_000
-"""Records of which columns are chosen."""
+"""Records of which columns are chosen on a host."""
+MOST_CLOSED = 2_000
+"""Records of which a host closes a table on the way."""
 MOST_ROUNDS = 80
 """Of columns."""
 PATIENCE = 8
@@ -66,9 +70,17 @@ LEAST_SHARE = 2.0**-14
 class Stars:
     """Peaks and prices of one problem in closed form."""
 
-    def __init__(self, problem: Problem, most_closed: int = 2_000) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        most_closed: int = MOST_CLOSED,
+        closing: Callable[[Problem], Closure] | None = None,
+    ) -> None:
         self.problem = problem
-        self.most_closed = most_closed
+        self.device: Backend | None = None if closing is None else "jax"
+        """An accelerator, which closes tables and audits them."""
+        self.closing = closing or (lambda problem: closure_of(problem.domain))
+        self.most_closed = MOST_DENSE if self.device else most_closed
         order = np.argsort(np.asarray(problem.reports.records))
         self.columns = order
         """The column of every record."""
@@ -83,14 +95,14 @@ class Stars:
         self.shares, self.prices = found.T
         """(K,) s and m."""
 
-    def released(self, device: bool = False) -> Mechanism:
+    def released(self) -> Mechanism:
         """The table of peaks; where some are negative, or rounding costs too much, the exponential
         mechanism."""
         problem = self.problem
         made = None
         if self.shares.min() >= 0:
             if isinstance(problem.domain.metric, Euclidean) and problem.loss.size >= LEAST_FACTORED:
-                made = factored(problem, device)[0]
+                made = factored(problem, bool(self.device))[0]
             with contextlib.suppress(PrivacyError):
                 return made or self.near(self.decay * self.shares, private=True)
         return exponential(problem)
@@ -104,8 +116,8 @@ class Stars:
             table = self.completed(table)
         rows[:, self.columns] = table / table.sum(axis=1, keepdims=True)
         if not private and problem.size <= self.most_closed:
-            rows = repair(closure_of(problem.domain), rows, problem.epsilon).matrix
-        return release(problem, rows, method="optimal")
+            rows = repair(self.closing(problem), rows, problem.epsilon).matrix
+        return release(problem, rows, method="optimal", backend=self.device)
 
     def completed(self, table: FloatArray) -> FloatArray:
         """A table whose columns are private, and its rows need not sum to 1, with what each row is
@@ -243,27 +255,30 @@ def lattice_rate(problem: Problem, points: IntArray, bits: int, nats: float, lea
 
 
 def open_with_stars(
-    problem: Problem, standing: Standing, device: bool = False
+    problem: Problem, standing: Standing, closing: Callable[[Problem], Closure] | None = None
 ) -> FloatArray | None:
     """Raise the bound and offer the closed form, where there is one; a table to start from where
-    that is not the end. An accelerator, `device`, goes through rows in factors."""
+    that is not the end. An accelerator, which has a `closing` of its own, does what takes long."""
     if problem.size > MOST_DENSE:
         with standing.stage("stars"):
-            made, prices = factored(problem, device)
+            made, prices = factored(problem, closing is not None)
             if prices is not None:
                 standing.raise_bound(Proved(problem, Prices(prices)))
             if made is not None:
                 standing.offer(made)
         return None
     with standing.stage("stars"):
-        stars = Stars(problem)
+        stars = Stars(problem, closing=closing)
         standing.raise_bound(Proved(problem, Prices(stars.prices)))
-        standing.offer_start(partial(stars.released, device))
-    if problem.size > MOST_GROWN or standing.missing(standing.value) <= 0:
+        standing.offer_start(stars.released)
+    most = MOST_GROWN if closing is None else MOST_DENSE
+    if problem.size > most or standing.missing(standing.value) <= 0:
         return None
     with standing.stage("columns"):
         least = star_prices(problem, stars.prices)
-        columns = Columns(problem, stars.decay, stars.cost, least, stars.columns)
+        machine = Host if closing is None else accelerated
+        given = stars.decay, stars.cost, least, stars.columns
+        columns = Columns(problem, *given, machine=machine)
 
     def certify() -> None:
         with contextlib.suppress(PrivacyError, scipy.linalg.LinAlgError):
@@ -271,7 +286,7 @@ def open_with_stars(
 
     gaps = [math.inf]
     ends = False
-    if problem.size > stars.most_closed:
+    if problem.size > MOST_CLOSED:
         # Rounds take long there, and a table that is not closed next to nothing.
         certify()
     else:
