@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.references import android_grid, decimals, rounding
+from panda_mdp.methods.references import android_grid, at_displacement, decimals, rounding
 
 KM = 1 / 111.195
 
@@ -74,3 +74,18 @@ def test_degrees_are_rounded_as_they_are_written(problem):
         assert written == f"{reports.lat[told[record]]:.2f},{reports.lon[told[record]]:.2f}"
     with pytest.raises(MethodError, match="0 to 15 decimals"):
         decimals(problem, -1)
+
+
+def test_a_displacement_is_met_in_a_few_tables(problem):
+    """They are what takes the time; one that no table of the family has is refused."""
+    made = []
+
+    def make(at):
+        made.append(at.epsilon)
+        return pm.remap(pm.planar_laplace(at))
+
+    table = at_displacement(problem, make, 0.6)
+    assert table.loss == pytest.approx(0.6, rel=1e-3)
+    assert len(made) == len(set(made)) <= 6
+    with pytest.raises(MethodError, match="the displacement is 50, and it lies between"):
+        at_displacement(problem, make, 50.0)

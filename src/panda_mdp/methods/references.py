@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import scipy
@@ -18,10 +19,14 @@ from panda_mdp.space.metrics import EARTH_RADIUS_KM, Haversine
 from panda_mdp.table.mechanism import NoGuarantee, Table
 
 EPSILONS = (0.1, 40.0)
+START = 1.9
+SECANTS = 4
+FLATTEST = -0.1
 CLOSE = 1e-3
 TINY = 1e-300
-"""Per displacement: epsilons between which one is looked for, its precision, and the least loss
-whose logarithm is taken."""
+"""Per displacement: epsilons between which one is looked for, the first of some secants and the
+flattest of them, how close the loss comes or the logarithm of epsilon, and the least loss whose
+logarithm is taken."""
 
 
 def android_grid(problem: Problem, side_km: float = 2.0) -> NoGuarantee:
@@ -71,21 +76,30 @@ def at_displacement(
     0.5
     """
     check_number(displacement, "displacement", "a positive length")
-    tried: dict[float, Table] = {}
 
-    def missing(log_epsilon: float) -> float:
+    @cache
+    def tried(log_epsilon: float) -> Table:
         with warnings.catch_warnings():
             # Of what is tried on the way nothing is used.
             warnings.simplefilter("ignore", ScaleWarning)
-            table = make(problem.with_epsilon(math.exp(log_epsilon)))
-        tried[log_epsilon] = table
-        return math.log(max(table.loss, TINY) / displacement)
+            return make(problem.with_epsilon(math.exp(log_epsilon)))
+
+    def missing(log_epsilon: float) -> float:
+        return math.log(max(tried(log_epsilon).loss, TINY) / displacement)
 
     lower, upper = (math.log(epsilon / displacement) for epsilon in EPSILONS)
+    # Losses fall about as one over epsilon: as a rule a few secants do.
+    at, slope = math.log(START / displacement), -1.0
+    for _ in range(SECANTS):
+        off = missing(at)
+        if abs(off) < CLOSE:
+            return tried(at)
+        last, at = at, min(max(at - off / slope, lower), upper)
+        slope = min((missing(at) - off) / (at - last) if at != last else slope, FLATTEST)
     try:
-        return tried[scipy.optimize.brentq(missing, lower, upper, xtol=CLOSE)]
+        return tried(scipy.optimize.brentq(missing, lower, upper, xtol=CLOSE))
     except ValueError:
-        most, least = (table.loss for table in tried.values())
+        most, least = (tried(end).loss for end in (lower, upper))
         raise MethodError(
             f"the displacement is {displacement:g}, and it lies between {least:.4g} and "
             f"{most:.4g} here; ask for one between these, or take more outputs"

@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 
 from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray
-from panda_mdp.base.threads import check_time
+from panda_mdp.base.threads import by_slices, check_time
 from panda_mdp.errors import ProblemError
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import (
@@ -47,7 +47,7 @@ NO_NEARER = 1e-9
 LIGHTEST = 1e-200
 SHARED_AT_ONCE = 1e8
 """Sums of products at a time, where sets are compared with all sets."""
-ENTRIES = 1 << 22
+ENTRIES = 1 << 20
 
 
 def has_places(metric: Metric) -> bool:
@@ -228,9 +228,12 @@ def refined_medians(
     points = domain.metric.embedding
     few = max(1, ENTRIES // len(points))
     if len(start) > few:
-        cuts = [slice(begin, begin + few) for begin in range(0, len(start), few)]
-        parts = [refined_medians(domain, weights[:, k], start[k], at_rest) for k in cuts]
-        guesses, costs = map(np.concatenate, zip(*parts, strict=True))
+        guesses, costs = np.empty((len(start), points.shape[1])), np.empty(len(start))
+
+        def work(k: slice) -> None:
+            guesses[k], costs[k] = refined_medians(domain, weights[:, k], start[k], at_rest)
+
+        by_slices(work, len(start), few)
         return guesses, costs
     best = points[start]
     cost = (weights * metric_distances(metric, best)).sum(axis=0)
