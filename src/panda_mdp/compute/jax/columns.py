@@ -93,7 +93,7 @@ class Device:
                 # The last of a block is repeated, so that all have one length.
                 some = np.pad(some, (0, step - len(some)), mode="edge")
                 block = partial(_block, self.laws, self.tuning, width)
-                state = block(decay, cost, given, some, *state)
+                state = block(decay, cost, given, some, state)
             heights, best, sharpest, most, called = state
             return self.laws.flows(heights, best, np.asarray(sharpest), np.asarray(most), called)
 
@@ -120,8 +120,9 @@ def _centring(newton):
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _block(laws, tuning, width, decay, cost, asked, some, heights, best, sharpest, most, called):
+def _block(laws, tuning, width, decay, cost, asked, some, state):
     """What flows of some outputs, of which at most `width` are paid, make of all."""
+    heights, best, sharpest, most, called = state
     spare = cost[:, some].T - asked
     due, paid = jax.lax.top_k(-spare, width)
     real = due > 0
