@@ -49,10 +49,24 @@ def test_prices_that_are_too_high_prove_what_is_true_or_nothing(wild: float) -> 
     columns = columns_of(problem, ColumnTuning(steps=2))
     for _ in range(10):
         columns.asked = rng.uniform(-0.1, wild, problem.size) / problem.size
-        assert columns.flows is not None
-        best = np.exp(rng.normal(size=columns.heights.shape))
-        columns.flows = replace(columns.flows, best=best)
+        columns.best = np.exp(rng.normal(size=columns.heights.shape)), columns.best[1]
         assert columns.proof().value <= optimum * (1 + 1e-7)
+
+
+@pytest.mark.parametrize(("seed", "epsilon", "kind"), CASES)
+def test_a_proof_of_too_many_multipliers_is_a_bound_that_is_stated(
+    seed: int, epsilon: float, kind: str
+) -> None:
+    problem = random_problem(seed, epsilon, kind)
+    columns = columns_of(problem, replace(PLAIN, most_named=10))
+    plain = columns_of(problem)
+    for _ in range(6):
+        columns.advance()
+        plain.advance()
+        stated, proof = columns.proof(), plain.proof()
+        assert isinstance(stated, float) and isinstance(proof, Proved)
+        assert 0.98 * stated <= proof.value <= exact_optimum(problem)
+        assert stated <= exact_optimum(problem)
 
 
 def test_columns_that_are_called_for_lie_in_the_cone_and_are_paid_more_than_they_cost() -> None:

@@ -18,14 +18,15 @@ multipliers are weights of the columns: a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import CACHED_ENTRIES, FloatArray, IntArray
 from panda_mdp.base.threads import by_slices, check_time
 from panda_mdp.problem import Problem
 from panda_mdp.table.bound import Multipliers, Proved
@@ -52,6 +53,8 @@ class ColumnTuning:
     """Columns are called for at prices that lie so far on the way to those that are proved."""
     kept: int = 3
     """Columns for each record that are kept."""
+    most_named: int = 1 << 26
+    """Multipliers of a proof; where there are more a bound is stated."""
     newton: int = 4
     settled: int = 20
     """Most steps to a centre, on the way and for a table."""
@@ -67,12 +70,9 @@ FAINT = (0.005, 0.05)
 MOST_EXACT = 2_000
 """Shares below the first are left out of a proof, and given to the others; of more records those
 below the second."""
-MOST_NAMED = 1 << 26
 ROUNDED = 1e-8
-"""Most multipliers of a proof. Where there are more a bound is stated, less so much of all prices:
-sums of some thousand floats err by far less."""
-OUTPUTS_EACH = 16
-"""Whose flows a thread makes before it takes others."""
+"""Of all prices, by which a bound that is stated lies lower: sums of some thousand floats err by
+far less."""
 TINY = 1e-300
 FAINTEST = 1e-200
 """That sums of what far records give are divided by at least; the least weight."""
@@ -83,21 +83,48 @@ LEAST = 1e-10
 """Of the floor's loss, that a column is worth."""
 
 
-def flow_step(
-    sharp: Any, lent: Any, given: Any, weights: Any, relaxed: float, xp: Any = np
-) -> tuple[Any, Any]:
-    """What each that is paid receives of its due by its weight, and the weights after it. In NumPy
-    or, by `xp`, in JAX, as what follows."""
-    got = weights * (lent @ (given / xp.maximum(weights @ sharp, TINY)))
-    weights = weights / xp.clip(got**relaxed, 0.02, 50)
-    return got, xp.maximum(weights / weights.max(), FAINTEST)
+def flow_block(
+    decay: Any, paid: Any, due: Any, given: Any, heights: Any, tuning: ColumnTuning, xp: Any = np
+) -> tuple[Any, ...]:
+    """Flows of some outputs to those that are `paid`, (outputs, paid), of what is `due` to them, 0
+    for nobody, out of what others have, `given`, (outputs, records): heights, the best ones, their
+    q, what is received of what is due, and columns. In NumPy or, by `xp`, in JAX."""
+    real = due > 0
+    near = xp.where(real[:, :, None], decay[paid], 0.0)
+    due = xp.maximum(due, DUE)[:, :, None]
+    best = heights
+    received = xp.where(real, 0.0, xp.inf)
+    least = received.min(axis=1, keepdims=True)
+    sharpest = 1 + 0 * paid[:, :1]
+    for q in tuning.sharpness:
+        before = least > 1
+        weights = heights**q
+        sharp = powered(near, q)
+        lent = sharp * near / due
+        for _ in range(tuning.steps):
+            shares = given / xp.maximum((weights[:, None] @ sharp)[:, 0], TINY)
+            got = xp.where(real, weights * (lent @ shares[:, :, None])[:, :, 0], xp.inf)
+            most = got.min(axis=1, keepdims=True)
+            better = (most > least) & (least <= 1)
+            best = xp.where(better, weights ** (1 / q), best)
+            received = xp.where(better, got, received)
+            least = xp.where(better, most, least)
+            sharpest = xp.where(better, q, sharpest)
+            # Who is not paid weighs nothing, and stays so.
+            after = weights / xp.clip(xp.where(real, got, 1.0) ** tuning.relaxed, 0.02, 50)
+            after = xp.maximum(after / after.max(axis=1, keepdims=True, initial=TINY), FAINTEST)
+            weights = xp.where(least > 1, weights, after)
+            if xp is np and (least > 1).all():
+                break
+        heights = xp.where(before, heights, weights ** (1 / q))
+    return heights, best, sharpest[:, 0], received, (near * heights[:, :, None]).max(axis=1)
 
 
 def newton_step(
-    known: Any, worth: Any, prices: Any, box: Any, barrier: Any, solve: Any, xp: Any = np
+    solve: Any, known: Any, worth: Any, prices: Any, box: Any, barrier: Any, xp: Any = np
 ) -> tuple[Any, Any, Any]:
     """A step of Newton's method towards the centre of known @ prices <= worth in a box, how much of
-    it leads to an edge, and by how much it rises."""
+    it leads to an edge, and by how much it rises. Likewise."""
     below = prices - box[0]
     above = box[1] - prices
     weights = barrier / (worth - known @ prices)
@@ -109,101 +136,23 @@ def newton_step(
     return step, xp.stack(ends).max(), slope @ step
 
 
-@dataclass(frozen=True)
-class Flows:
-    """Of every output, how others bear what is paid: where flows stand and what they prove."""
-
-    heights: Any
-    """(outputs, records): by which the next ones begin."""
-    best: Any
-    """(outputs, records): w^(1/q) of those that receive most."""
-    sharpest: IntArray
-    """(outputs,): their q."""
-    most: FloatArray
-    """(records,): prices that could be received."""
-    called: Any
-    """(outputs, records): columns by the heights; 0 where nobody is paid."""
-
-
 class Host:
-    """Flows and centres in NumPy, an output at a time."""
+    """What computes flows and centres: here NumPy."""
 
-    put = staticmethod(np.array)
+    most_entries = CACHED_ENTRIES
+    """Of a block of flows."""
 
     def __init__(self, tuning: ColumnTuning) -> None:
-        self.tuning = tuning
+        self.block = partial(flow_block, tuning=tuning)
 
-    def times(self, known: FloatArray, prices: FloatArray) -> FloatArray:
-        """known @ prices."""
-        return known @ prices
+    def put(self, array: FloatArray, rows: int = 0) -> Any:
+        """An array where it is used; on an accelerator filled up with zeros to so many rows."""
+        return array
 
-    def ends(self, known: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The least and the largest of each column."""
-        return known.min(axis=1), known.max(axis=1)
-
-    def worth(self, columns: FloatArray, cost: FloatArray) -> FloatArray:
-        """Of a column for each output, in their order."""
-        return np.asarray(np.einsum("yx,xy->y", columns, cost))
-
-    def rows(self, known: FloatArray, called: FloatArray, index: IntArray) -> FloatArray:
-        """Some columns of two lists; those of the second are counted from its end."""
-        return np.concatenate([known, called])[index]
-
-    def newton(
-        self, known: FloatArray, worth: FloatArray, prices: FloatArray, box: Any, barrier: float
-    ) -> tuple[Any, Any, Any]:
+    def newton(self, *given: Any) -> tuple[Any, Any, Any]:
         """`newton_step`."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return newton_step(known, worth, prices, box, barrier, _solved)
-
-    def flows(self, decay: Any, cost: Any, heights: Any, asked: FloatArray) -> Flows:
-        """Flows at prices that are asked, from heights on, which change."""
-        size = len(decay)
-        best = heights.copy()
-        sharpest = np.ones(size, np.int64)
-        called = np.zeros_like(heights)
-        found: list[FloatArray] = []
-
-        def work(part: slice) -> None:
-            most = np.full(size, np.inf)
-            for y in range(size)[part]:
-                check_time()
-                fits = cost[:, y].copy()
-                paid = np.flatnonzero(fits < asked)
-                due = (asked - fits)[paid]
-                given = np.clip(fits - asked, 0, SPARE)
-                near = decay[paid]
-                state = self._flow(near, np.maximum(due, DUE), given, heights[y, paid])
-                heights[y, paid], best[y, paid], sharpest[y], received = state
-                called[y] = (near * heights[y, paid, None]).max(axis=0, initial=0.0)
-                fits[paid] += received * due
-                np.minimum(most, fits, out=most)
-            found.append(most)
-
-        by_slices(work, size, OUTPUTS_EACH)
-        return Flows(heights, best, sharpest, np.min(found, axis=0), called)
-
-    def _flow(
-        self, near: FloatArray, due: FloatArray, given: FloatArray, heights: FloatArray
-    ) -> tuple[FloatArray, FloatArray, int, FloatArray]:
-        """Heights, the best ones, their q, and what each that is paid receives of its due."""
-        tuning = self.tuning
-        best = heights
-        received = np.zeros(len(due))
-        sharpest = 1
-        for q in tuning.sharpness if len(due) else ():
-            sharp = powered(near, q)
-            weights = heights**q
-            lent = sharp * near / due[:, None]
-            for _ in range(tuning.steps):
-                got, after = flow_step(sharp, lent, given, weights, tuning.relaxed)
-                if got.min() > received.min():
-                    best, received, sharpest = weights ** (1 / q), got, q
-                if received.min() > 1:
-                    return weights ** (1 / q), best, sharpest, received
-                weights = after
-            heights = weights ** (1 / q)
-        return heights, best, sharpest, received
+            return newton_step(_solved, *given)
 
 
 def _solved(curve: FloatArray, slope: FloatArray) -> FloatArray:
@@ -212,22 +161,11 @@ def _solved(curve: FloatArray, slope: FloatArray) -> FloatArray:
     return np.asarray(scipy.linalg.solve(curve, slope, assume_a="pos"))
 
 
-class Laws(NamedTuple):
-    """What an accelerator computes by."""
-
-    step: Any = flow_step
-    newton: Any = newton_step
-    powered: Any = powered
-    flows: Any = Flows
-    due: float = DUE
-    spare: float = SPARE
-
-
 def accelerated(tuning: ColumnTuning) -> Any:
     """The same on an accelerator."""
     from panda_mdp.compute.jax.columns import Device
 
-    return Device(tuning, Laws())
+    return Device(partial(flow_block, tuning=tuning), newton_step)
 
 
 class Columns:
@@ -257,20 +195,18 @@ class Columns:
         self.most = 2 * np.maximum(mean, 0.01 * mean.mean())
         self.least = -self.most / 4
         self.decay = decay
-        self.cost = cost / self.unit
-        self.here = self.machine.put(decay), self.machine.put(self.cost)
-        """Both, where flows are made."""
-        floor = np.ones((1, size))
-        self.known = self.machine.rows(self.here[0], floor, np.arange(size + 1))
-        """(J, K), perhaps with more that are 0."""
+        self.cost = np.ascontiguousarray(cost.T / self.unit)
+        """(outputs, records)."""
+        self.placed = self.machine.put(decay)
+        self.known = np.concatenate([decay, np.ones((1, size))])
         self.outputs = np.append(np.arange(size), cost.sum(axis=0).argmin())
-        self.worth = np.append(self.machine.worth(*self.here), 1.0) + LEAST
+        self.worth = self._worth(self.known, self.outputs)
         self.proved = self.asked = self.raised = start / self.unit
         """Prices that are proved, those whose flows prove them, and those to be tried next."""
-        self.heights = self.machine.put(np.ones((size, size)))
+        self.heights = np.ones((size, size))
         """u of every output, by which flows begin."""
-        self.flows: Flows | None = None
-        """Of what is proved; None where stars prove it."""
+        self.best = self.heights, np.ones(size, np.int64)
+        """w^(1/q) and q of the flows that prove `proved`."""
         self.value = 1.0
         """About the loss of a table of the known columns."""
         self.prices = self.proved
@@ -282,17 +218,16 @@ class Columns:
         """About that of `table` to what prices prove."""
         return self.value / max(float(self.proved.sum()), LEAST) - 1
 
-    def _earned(self, prices: FloatArray) -> FloatArray:
-        """By every known column."""
-        return np.asarray(self.machine.times(self.known, prices)[: len(self.worth)])
+    def _worth(self, known: FloatArray, outputs: IntArray) -> FloatArray:
+        return np.einsum("jx,jx->j", known, self.cost[outputs]) + LEAST
 
     def _inside(self, prices: FloatArray) -> FloatArray:
         """From proved prices on towards others, while known columns and the box leave room."""
         held = np.clip(0.9 * self.proved, self.least / 2, self.most / 2)
-        while (self.worth <= self._earned(held)).any():
+        while (self.worth <= self.known @ held).any():
             held = 0.9 * held + 0.1 * self.least / 2
         step = np.clip(prices, 0.95 * self.least, 0.95 * self.most) - held
-        steepest = (self._earned(step) / (self.worth - self._earned(held))).max()
+        steepest = (self.known @ step / (self.worth - self.known @ held)).max()
         return held + step * min(1.0, 0.9 / max(steepest, 0.9))
 
     def centre(self, steps: int) -> FloatArray:
@@ -301,10 +236,12 @@ class Columns:
         prices = self.prices
         count = len(self.worth) + 2 * len(self.prices)
         barrier = self.tuning.barrier * max(self.value - float(self.proved.sum()), 1e-6) / count
+        rows = (self.tuning.kept + 1) * len(prices) + 1
+        known = self.machine.put(self.known, rows)
         box = np.stack([self.least, self.most])
         for _ in range(steps):
             check_time()
-            step, end, rise = self.machine.newton(self.known, self.worth, prices, box, barrier)
+            step, end, rise = self.machine.newton(known, self.worth, prices, box, barrier)
             if not (np.isfinite(rise) and np.isfinite(end)):
                 raise scipy.linalg.LinAlgError("prices lie too far apart for a centre")
             near = rise < 0.25 * barrier
@@ -313,21 +250,20 @@ class Columns:
                 break
         self.prices = prices
         self.value = float(prices.sum()) + barrier * count
-        return np.asarray(barrier / (self.worth - self._earned(prices)))
+        return np.asarray(barrier / (self.worth - self.known @ prices))
 
     def advance(self) -> None:
         """A centre, the columns that prices near it call for, and what prices then prove."""
         tuning = self.tuning
         weights = self.centre(tuning.newton)
         size = len(self.prices)
-        called = self._prove(tuning.back * self.proved + (1 - tuning.back) * self.prices).called
-        worth = self.machine.worth(called, self.here[1]) + LEAST
-        cuts = np.flatnonzero(self.machine.times(called, self.prices) > worth)
-        lowest, highest = (ends[: len(weights)] for ends in self.machine.ends(self.known))
+        called = self._prove(tuning.back * self.proved + (1 - tuning.back) * self.prices)
+        worth = self._worth(called, np.arange(size))
+        cuts = np.flatnonzero(called @ self.prices > worth)
         # The floor, wherever it stands now: without it there may be no table.
-        used = np.where(lowest == 1, np.inf, weights * highest)
+        used = np.where(self.known.min(axis=1) == 1, np.inf, weights * self.known.max(axis=1))
         kept = np.sort(np.argsort(-used)[: tuning.kept * size])
-        self.known = self.machine.rows(self.known, called, np.append(kept, cuts - size))
+        self.known = np.concatenate([self.known[kept], called[cuts]])
         self.outputs = np.append(self.outputs[kept], cuts)
         self.worth = np.append(self.worth[kept], worth[cuts])
         self.raise_prices()
@@ -336,68 +272,98 @@ class Columns:
     def raise_prices(self) -> None:
         """As far as a few rounds go."""
         for _ in range(self.tuning.sweeps):
-            before = self.asked
-            self._prove(self.raised)
-            if self.asked is before:
-                self.raised = (self.raised + self.proved) / 2
+            asked = self.raised
+            self._prove(asked)
+            if self.asked is not asked:
+                self.raised = (asked + self.proved) / 2
 
-    def _prove(self, asked: FloatArray) -> Flows:
-        """Flows at prices that are asked. Where these, lowered to what is received, prove more than
-        those before, they are kept, and higher ones are tried next where more is received than is
-        due."""
-        flows: Flows = self.machine.flows(*self.here, self.heights, asked)
-        self.heights = flows.heights
-        lowered = np.minimum(asked, flows.most)
+    def _prove(self, asked: FloatArray) -> FloatArray:
+        """Columns by flows at prices that are asked. Where these, lowered to what is received,
+        prove more than those before, they are kept, and higher ones are tried next where more is
+        received than is due."""
+        spare = self.cost - asked
+        size = len(asked)
+        most = np.where(spare >= 0, self.cost, np.inf).min(axis=0)
+        called = np.zeros_like(spare)
+        best = self.heights.copy()
+        sharpest = np.ones(size, np.int64)
+        blocks = list(self._blocks((spare < 0).sum(axis=1)))
+
+        def work(part: slice) -> None:
+            for rows, width in blocks[part]:
+                paid = np.argpartition(spare[rows], width - 1, axis=1)[:, :width]
+                at = rows[:, None], paid
+                due = np.maximum(-spare[at], 0)
+                real = due > 0
+                own = np.where(real, self.heights[at], 0.0)
+                given = np.clip(spare[rows], 0, SPARE)
+                found = self.machine.block(self.placed, paid, due, given, own)
+                after, held, sharpest[rows], received, called[rows] = found
+                self.heights[at] = np.where(real, after, self.heights[at])
+                best[at] = np.where(real, held, best[at])
+                fits[at] = self.cost[at] + np.where(real, received, np.inf) * np.maximum(due, DUE)
+
+        fits = np.full_like(spare, np.inf)
+        by_slices(work, len(blocks), 1)
+        most = np.minimum(most, fits.min(axis=0))
+        lowered = np.minimum(asked, most)
         if lowered.sum() >= self.proved.sum():
             self.proved = lowered
             self.asked = asked
-            self.flows = flows
-            self.raised = lowered + self.tuning.rise * (flows.most - lowered)
-        return flows
+            self.best = best, sharpest
+            self.raised = lowered + self.tuning.rise * (most - lowered)
+        return called
+
+    def _blocks(self, counts: IntArray) -> Iterator[tuple[IntArray, int]]:
+        """Outputs of about as many that are paid, and at most how many these are."""
+        size = len(counts)
+        order = np.argsort(counts, kind="stable")
+        begin = int(np.searchsorted(counts[order], 1))
+        while begin < size:
+            width = min(size, 1 << (int(counts[order[begin]]) - 1).bit_length())
+            step = max(1, min(size, self.machine.most_entries // (width * size)))
+            some = order[begin : begin + step]
+            some = some[counts[some] <= width]
+            begin += len(some)
+            # The last of a block is repeated: all blocks have one length.
+            yield np.pad(some, (0, step - len(some)), mode="edge"), width
 
     def table(self) -> FloatArray:
         """The known columns by the centre's weights, (K, K): nearly private, rows sum nearly to
         1."""
         z = np.zeros_like(self.decay)
         weights = self.centre(self.tuning.settled)
-        known = np.asarray(self.known)[: len(weights)]
-        np.add.at(z, self.outputs, weights[:, None] * known)
+        np.add.at(z, self.outputs, weights[:, None] * self.known)
         return z.T
 
     def proof(self) -> Proved | float:
         """The flows of what is proved, as multipliers; a bound alone where they are too many."""
-        if self.flows is None:
-            return -np.inf
-        best = np.asarray(self.flows.best)
-        size = len(best)
-        parts: list[tuple[IntArray, IntArray, FloatArray]] = []
-
-        def work(part: slice) -> None:
-            for y in range(size)[part]:
-                check_time()
-                if sum(len(named) for named, *_ in parts) <= MOST_NAMED:
-                    parts.append(self._shares(y, best[y]))
-
-        by_slices(work, size, OUTPUTS_EACH)
+        size = len(self.cost)
+        parts = []
+        count = 0
+        for y in range(size):
+            check_time()
+            parts.append(self._shares(y))
+            count += len(parts[-1][0])
+            if count > self.tuning.most_named:
+                rounded = ROUNDED * float(np.abs(self.asked).sum())
+                return (float(self.proved.sum()) - rounded) * self.unit
         named, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        if len(named) > MOST_NAMED:
-            worth, size_of = float(self.proved.sum()), float(np.abs(self.asked).sum())
-            return (worth - ROUNDED * size_of) * self.unit
         known, owner = np.unique(named, return_inverse=True)
         pairs = np.stack(np.divmod(known, size), axis=1)
         return Proved(self.problem, Multipliers.listed(pairs, owner.ravel(), columns, values))
 
-    def _shares(self, y: int, best: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    def _shares(self, y: int) -> tuple[IntArray, IntArray, FloatArray]:
         """Multipliers of an output: pairs by their number, columns, values."""
-        paid = np.flatnonzero(self.cost[:, y] < self.asked)
+        paid = np.flatnonzero(self.cost[y] < self.asked)
         near = self.decay[:, paid]
-        q = int(self.flows.sharpest[y]) if self.flows else 1
-        spare = np.maximum(self.cost[:, y] - self.asked, 0)
-        shares = powered(near, q) * best[paid] ** q
+        best, sharpest = self.best[0][y, paid], int(self.best[1][y])
+        spare = np.maximum(self.cost[y] - self.asked, 0)
+        shares = powered(near, sharpest) * best**sharpest
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), TINY)
-        faint = FAINT[len(best) > MOST_EXACT]
+        faint = FAINT[len(near) > MOST_EXACT]
         shares[shares < faint] = 0.0
         shares *= (spare / np.maximum(shares.sum(axis=1), faint))[:, None] * near
         x, s = np.nonzero(shares)
-        named = paid[s] * len(best) + x
+        named = paid[s] * len(near) + x
         return named, np.full(len(x), self.places[y]), shares[x, s] * self.unit
