@@ -73,7 +73,7 @@ def test_the_papers_coins_by_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["--delta", "0"], "'0' is not a probability"),
+        (["--delta", "1"], "delta is 1.0; it must be a probability"),
         (["--users", "0"], "'--users'"),
         (["--seed", "-1"], "'--seed'"),
         (["--limit", "-1"], "'--limit'"),

@@ -85,6 +85,15 @@ def plain(value: Any, infinities: Literal["keep", "null", "words"] = "keep") -> 
     return value
 
 
+def picked(thing: object, *names: str) -> Facts:
+    """Some attributes of a thing, by name.
+
+    >>> picked(3 + 4j, "real", "imag")
+    {'real': 3.0, 'imag': 4.0}
+    """
+    return {name: getattr(thing, name) for name in names}
+
+
 def per(unit: str) -> str:
     """What a rate is per.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from panda_mdp.city.draw import Source
+from panda_mdp.base.text import picked
 from panda_mdp.cli.backup import backup, doctor, restore, signing_app
 from panda_mdp.cli.city import city_app
 from panda_mdp.cli.client import client_app
@@ -161,8 +161,7 @@ def compare(
     """
     named = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
-        source = Source.find(city, drawn.records or COMPARED, drawn.seed, drawn.crs)
-        problem = drawn.problem(source, COMPARED)
+        _, problem = drawn.read(city, COMPARED)
     outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
     print_comparison(output_console(), outcomes, f"{city}, {drawn.tasks} task(s)")
     _finish(outcomes, json)
@@ -185,20 +184,16 @@ def audit(file: TableFile, epsilon: float | None = None, json: Json = None) -> N
     with working("auditing all pairs"):
         if phased:
             both = at_path(file, decode_panda)
-            facts = {
-                name: getattr(both, name) for name in ("epsilon", "delta", "selection_epsilon")
-            }
             size = both.problem.size
-            unit = both.problem.domain.unit
-            facts |= {"holds": True, "unit": unit, "violation": both.account.violation}
-            facts |= {"worst": {"records": both.account.pair}, "pairs": size * (size - 1) // 2}
+            facts = picked(both, "epsilon", "delta", "selection_epsilon")
+            facts |= {"holds": True, "unit": both.problem.domain.unit}
+            facts |= {"violation": both.account.violation, "pairs": size * (size - 1) // 2}
+            facts["worst"] = {"records": both.account.pair}
         else:
             table = at_path(file, examine)
             verdict = table.audit if epsilon is None else audit_table(table, epsilon)
             *records, output = verdict.worst
-            facts = {
-                name: getattr(verdict, name) for name in ("holds", "unit", "distance", "pairs")
-            }
+            facts = picked(verdict, "holds", "unit", "distance", "pairs")
             facts |= {"audited_epsilon": verdict.epsilon, "epsilon": verdict.claimed}
             facts |= {"worst": {"records": records, "output": output}}
     show(f"Audit of {file}", AUDITED, json, facts)

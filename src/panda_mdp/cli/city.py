@@ -6,11 +6,12 @@ from pathlib import Path
 
 import typer
 
+from panda_mdp.base.text import picked
 from panda_mdp.city.maps import read_map
 from panda_mdp.city.network import MapOptions
 from panda_mdp.city.statistics import WORDS, city_statistics
 from panda_mdp.cli.frame import working, write_json
-from panda_mdp.cli.options import Json, Picture, Target, described, require
+from panda_mdp.cli.options import Json, Picture, Target, described, is_page, require
 from panda_mdp.cli.printing import show
 
 city_app = typer.Typer(
@@ -43,9 +44,8 @@ def import_city(
         report = read_map(file, options)
         report.city.save(out)
     typer.echo("\n".join([*report.lines(), f"saved to {out}"]))
-    facts = {name: getattr(report.city, name) for name in ("nodes", "streets", "total_km")}
-    told = ("segments", "contracted", "dropped_nodes", "parts", "source")
-    write_json(json, {**facts, **{name: getattr(report, name) for name in told}})
+    facts = picked(report, "segments", "contracted", "dropped_nodes", "parts", "source")
+    write_json(json, facts | picked(report.city, "nodes", "streets", "total_km"))
 
 
 @city_app.command("info")
@@ -65,7 +65,7 @@ def city_info(city: Path, draw: Picture = None, json: Json = None) -> None:
         from panda_mdp.plot import draw_city, save_figure, write_map
 
         with working("drawing"):
-            if draw.suffix.lower() in (".html", ".htm"):
+            if is_page(draw):
                 write_map(draw, city=roads)
             else:
                 save_figure(draw_city(roads), draw)

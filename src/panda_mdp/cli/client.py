@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from panda_mdp.base.atomic import write_private
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, picked
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
-    AtMost,
     FromOne,
     Json,
     MaybePath,
@@ -30,12 +29,12 @@ from panda_mdp.cli.options import (
 from panda_mdp.cli.perturb import PLACES_IN_ARGUMENTS, read_lines
 from panda_mdp.cli.printing import show, tell
 from panda_mdp.errors import InvalidInputError, sealed
+from panda_mdp.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from panda_mdp.protocol import Allowance, Client, Plan, Record
 
 TOKEN = "PANDA_MDP_TOKEN"  # noqa: S105
-LIMITED = ("epsilon", "period_epsilon", "delta", "reports", "snap_km")
 HOME = Path("~/.local/share/panda-mdp")
 
 LIMITS = {
@@ -110,6 +109,13 @@ class Server(Address):
 
     folder: Folder = HOME
 
+    @property
+    def place(self) -> Path:
+        """The folder, made where it is missing."""
+        place = self.folder.expanduser()
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return place
+
     def client(self, token: str | None = None) -> Client:
         """The client, to be used in a block."""
         from panda_mdp.protocol import Client as Made
@@ -145,9 +151,8 @@ class Limits:
         """As the ledger keeps them."""
         from panda_mdp.protocol import Allowance
 
-        same = {name: vars(self)[name] for name in LIMITED}
         return Allowance(
-            **same,
+            **picked(self, "epsilon", "period_epsilon", "delta", "reports", "snap_km"),
             period_delta=self.delta if self.period_delta is None else self.period_delta,
             period_s=round(3600 * self.period),
             repeats="fresh" if self.fresh else "same",
@@ -156,26 +161,32 @@ class Limits:
 
 @client_app.command("init")
 @described
-def init(limits: Limits, folder: Folder = HOME) -> None:
-    """Make a ledger with limits, or change the limits of the one that is there."""
+def init(limits: Limits, start_over: bool = False, folder: Folder = HOME) -> None:
+    """Make a ledger with limits, or change the limits of the one that is there.
+
+    Options:
+        start_over: Throw ledger and key away, also damaged ones; nothing more in this period.
+    """
     from panda_mdp.protocol import Ledger
     from panda_mdp.protocol.ledger.ledger import KEY
 
     place = folder.expanduser()
-    if (place / KEY).exists():
+    done = f"ledger made in {place}; its key file is as secret as your places"
+    if start_over:
+        Ledger.start_over(place, limits.allowance)
+        done = f"new ledger in {place}; the running period counts as spent"
+    elif (place / KEY).exists():
         Ledger.open(place).change_allowance(limits.allowance)
-        typer.echo(f"limits changed in {place}")
-        return
-    Ledger.open(place, limits.allowance)
-    typer.echo(f"ledger made in {place}; its key file is as secret as your places")
+        done = f"limits changed in {place}"
+    else:
+        Ledger.open(place, limits.allowance)
+    typer.echo(done)
 
 
 @client_app.command("status")
 @described
 def status(server: Server, json: Json = None) -> None:
     """What a server offers and claims, and whether your limits allow it. Nothing is checked."""
-    from panda_mdp.privacy.guarantee import Guarantee
-
     with server.client() as client:
         key = client.key.id
         offers = client.deployments()
@@ -320,34 +331,12 @@ def ledger(folder: Folder = HOME, json: Json = None) -> None:
 
 
 @client_app.command("forget")
-@described
-def forget(
-    start_over: bool = False,
-    epsilon: AtMost = None,
-    period_epsilon: AtMost = None,
-    period: Period = 24.0,
-    folder: Folder = HOME,
-) -> None:
-    """Erase from the ledger what was drawn and for which places; what was spent stays.
+def forget(folder: Folder = HOME) -> None:
+    """Erase from the ledger what was drawn and for which places; what was spent stays."""
+    from panda_mdp.protocol import Ledger
 
-    Options:
-        start_over: Throw ledger and key away, also damaged ones; nothing more in this period.
-        epsilon NUMBER: With --start-over: most of one report.
-        period_epsilon NUMBER: With --start-over: most of a period.
-    """
-    from panda_mdp.protocol import Allowance, Ledger
-
-    place = folder.expanduser()
-    if not start_over:
-        count = Ledger.open(place).forget()
-        typer.echo(f"{count} entries erased; what they cost stays")
-        return
-    if epsilon is None or period_epsilon is None:
-        raise typer.BadParameter(
-            "--start-over needs --epsilon and --period-epsilon for the new ledger"
-        )
-    Ledger.start_over(place, Allowance(epsilon, period_epsilon, period_s=round(3600 * period)))
-    typer.echo(f"new ledger in {place}; the running period counts as spent")
+    count = Ledger.open(folder.expanduser()).forget()
+    typer.echo(f"{count} entries erased; what they cost stays")
 
 
 @client_app.command("trust")
@@ -366,9 +355,7 @@ def trust(
     from panda_mdp.protocol.client.trust import Trust
     from panda_mdp.protocol.client.wire import origin_of
 
-    place = server.folder.expanduser()
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    pins = Trust(place, origin_of(server.url, server.plain_http)[0])
+    pins = Trust(server.place, origin_of(server.url, server.plain_http)[0])
     if key is not None:
         pins.pin_key(VerifyKey.from_base64(key))
     if witness is not None:
@@ -402,7 +389,7 @@ def enrol(server: Address, token_file: Annotated[Path, typer.Option()]) -> None:
             "standard input has no invitation, which looks like pmi_0123456789ab_..."
         ) from None
     with server.wire() as wire:
-        made: TokenMade = wire.post(TokenMade, invitation, "enrol", own=False)
+        made = wire.post(TokenMade, invitation, "enrol", own=False)
     write_private(token_file, made.token.encode())
     typer.echo(f"enrolled; the token is in {token_file}")
 
@@ -417,7 +404,7 @@ def withdraw(account: Account) -> None:
     from panda_mdp.protocol.messages.service import RemovalDone
 
     with account.wire() as wire:
-        done: RemovalDone = wire.get(RemovalDone, "reports", own=True, method="DELETE")
+        done = wire.get(RemovalDone, "reports", own=True, method="DELETE")
     typer.echo(f"{done.reports} reports erased")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.text import as_csv
+from panda_mdp.city.places import Places, load_places
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 from panda_mdp.cli.options import (
     Json,
@@ -18,14 +20,17 @@ from panda_mdp.cli.options import (
     NewFile,
     NonNegative,
     Picture,
+    Positive,
     SnapLimit,
     comma_separated,
     described,
     require,
 )
-
-if TYPE_CHECKING:
-    from panda_mdp.city.places import Places
+from panda_mdp.frames.estimate import estimate as estimate_shares
+from panda_mdp.frames.estimate import estimate_flows
+from panda_mdp.frames.estimate import quality as compare
+from panda_mdp.meaning.estimate import Estimate
+from panda_mdp.panda.file import load
 
 LISTED = 30
 NOTES = (
@@ -54,8 +59,6 @@ class Outlines:
 
     def load(self) -> Places | None:
         """The zones, where a file has them."""
-        from panda_mdp.city.places import load_places
-
         if self.zones is None:
             return None
         return load_places(self.zones, name=self.zone_name, crs=self.crs)
@@ -99,10 +102,6 @@ def estimate(
         map FILE: Also draw the shares as a map (.png, .svg, .pdf).
         html FILE: Also write one page with tables and pictures.
     """
-    from panda_mdp.frames.estimate import estimate as estimate_shares
-    from panda_mdp.frames.estimate import estimate_flows
-    from panda_mdp.panda.file import load
-
     start = reported.start
     end = reported.end
     by = outlines.by
@@ -144,7 +143,7 @@ class Compared:
     reported: list[str] | None = None
     snap_limit: SnapLimit = 0.5
     release: NonNegative = 0.0
-    rows_of_person: Annotated[int, typer.Option(min=1)] = 1
+    rows_of_person: Positive = 1
 
 
 @described
@@ -168,9 +167,6 @@ def quality(
         after FILE: Its reports, as perturb writes them.
         html FILE: Also write one page with tables and pictures.
     """
-    from panda_mdp.frames.estimate import quality as compare
-    from panda_mdp.panda.file import load
-
     release = load(table)
     places = outlines.load()
     true = [_columns(text) for text in compared.place or ["lat,lon"]]
@@ -201,8 +197,6 @@ def quality(
 
 
 def _show(title: str, rows: list[Any], notes: tuple[str, ...]) -> None:
-    from rich.table import Table
-
     shown = Table(title=title, title_justify="left")
     for name in rows[0]:
         shown.add_column(
@@ -224,7 +218,6 @@ def _draw(
     rows: list[Any],
     compared: tuple[Any, list[str]] = (None, []),
 ) -> None:
-    from panda_mdp.meaning.estimate import Estimate
     from panda_mdp.plot.estimates import (
         draw_density,
         draw_flows,

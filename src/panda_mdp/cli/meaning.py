@@ -19,13 +19,14 @@ from panda_mdp.cli.options import (
     Json,
     Number,
     Picture,
+    Positive,
     Seed,
     SnapLimit,
     TableFile,
     described,
     require,
 )
-from panda_mdp.cli.perturb import read_record
+from panda_mdp.cli.perturb import read_lines, record_of
 from panda_mdp.cli.printing import show, tell
 from panda_mdp.cli.solve import Reference
 from panda_mdp.meaning.attack import attack as attack_on
@@ -83,7 +84,10 @@ def explain(
         return
     with working("auditing and measuring"):
         mechanism = load_mechanism(file)
-        mine = read_record(mechanism.problem.domain, snap_limit, sys.stdin) if record else None
+        domain = mechanism.problem.domain
+        mine = None
+        if record:
+            mine = record_of(domain, next(read_lines(domain, sys.stdin)), snap_limit)
         reference = None if against is None else REFERENCES[against](mechanism.problem)
         explanation = explanation_of(mechanism, mine, against=reference)
     typer.echo(explanation.text, nl=False)
@@ -134,7 +138,7 @@ def epsilon(
     city: CityFile,
     criterion: Criterion,
     records: Annotated[int, typer.Option(min=2)] = 400,
-    outputs: Annotated[int, typer.Option(min=1)] = 60,
+    outputs: Positive = 60,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from panda_mdp.base.text import Facts
 from panda_mdp.city.draw import Source, draw_displacement, draw_problem
+from panda_mdp.city.traces import load_prior
 from panda_mdp.cli.frame import check_target
 from panda_mdp.problem import Problem
 from panda_mdp.table.decode import Expected
@@ -37,13 +38,14 @@ def described(command: Command) -> Command:
     groups: Facts = {}
     parameters: dict[str, inspect.Parameter] = {}
     for name, one in signature.parameters.items():
-        options = {name: one}
-        if is_dataclass(one.annotation):
-            groups[name] = group = cast("Any", one.annotation)
-            options = dict(inspect.signature(group, eval_str=True).parameters)
-            usual = {} if one.default is one.empty else vars(one.default)
-            options |= {field: options[field].replace(default=usual[field]) for field in usual}
+        if not is_dataclass(one.annotation):
+            parameters[name] = one
+            continue
+        groups[name] = group = cast("Any", one.annotation)
+        options = inspect.signature(group, eval_str=True).parameters
+        usual = {} if one.default is one.empty else vars(one.default)
         parameters |= options
+        parameters |= {field: options[field].replace(default=usual[field]) for field in usual}
     for thing in (*groups.values(), command):
         _describe(parameters, thing.__doc__ or "")
 
@@ -95,6 +97,11 @@ def check_table(path: Path) -> Path:
     return path
 
 
+def is_page(path: Path) -> bool:
+    """Whether a target is a page to look around in, and no picture."""
+    return path.suffix.lower() in (".html", ".htm")
+
+
 def count_or_all(text: str) -> int:
     """A whole number from 1, or ALL for the word."""
     text = str(text)
@@ -117,6 +124,7 @@ NonNegative = Annotated[float, typer.Option(min=0)]
 AtMost = Annotated[float | None, typer.Option(min=0)]
 Share = Annotated[float | None, typer.Option(min=0, max=1)]
 FromOne = Annotated[int | None, typer.Option(min=1)]
+Positive = Annotated[int, typer.Option(min=1)]
 Target = Annotated[Path, typer.Option("--out", "-o", callback=check_target)]
 NewTable = Annotated[Path, typer.Option("--out", "-o", callback=check_table)]
 NewFile = Annotated[Path | None, typer.Option("--out", "-o", callback=check_target)]
@@ -211,15 +219,21 @@ class Drawn:
     seed: Seed = 0
     crs: MaybeText = None
 
-    def problem(self, source: Source, most: int = RECORDS) -> Problem:
-        """Over places of a map; up to `most` records where no number was given."""
+    def read(
+        self, city: str, most: int = RECORDS, prior: Path | None = None
+    ) -> tuple[Source, Problem]:
+        """A map, and a problem over its places: up to `most` where no number was given."""
+        source = Source.find(city, self.records or most, self.seed, self.crs)
+        problem = self._problem(source, most)
+        if prior is not None:
+            problem = load_prior(prior, problem.domain).on(problem)
+        return source, problem
+
+    def _problem(self, source: Source, most: int) -> Problem:
         places = source.places.size
-        records = self.records
-        if records is None and places > most:
-            records = most
-        taken = records or places
+        taken = (min(most, places) if self.records is None else self.records) or places
         require(
-            not records or 2 <= records <= places,
+            2 <= taken <= places,
             f"{taken} is not in 2..{places:,}, the places of this map; 'all' takes all",
             "--records",
         )
@@ -229,7 +243,7 @@ class Drawn:
             f"{outputs} is not in 1..{taken:,}, the records; 'all' takes all",
             "--outputs",
         )
-        drawn = records or None
+        drawn = None if taken == places else taken
         how = (self.epsilon, self.seed)
         if self.tasks:
             return draw_problem(source.streets, drawn, outputs, self.tasks, *how).problem

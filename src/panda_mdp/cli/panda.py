@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import typer
 
-from panda_mdp.base.text import Facts
-from panda_mdp.cli.frame import output_console, working
+from panda_mdp.base.text import Facts, picked
+from panda_mdp.cli.frame import working
 from panda_mdp.cli.options import (
     CityFile,
     Drawn,
@@ -21,31 +22,28 @@ from panda_mdp.cli.options import (
     MaybeText,
     NonNegative,
     Number,
+    Positive,
     described,
     require,
     told,
 )
-from panda_mdp.cli.printing import show
+from panda_mdp.cli.printing import show, tell
+from panda_mdp.errors import MissingDependencyError
+from panda_mdp.panda.audit import audit_panda
+from panda_mdp.panda.balls import BallAnchors
+from panda_mdp.panda.calibrate import SearchSpace, calibrate, wire_bytes
+from panda_mdp.panda.coins import BernoulliAnchors, Decay
+from panda_mdp.panda.run import PandaResult, study_panda
+from panda_mdp.panda.run import panda as run_both
+from panda_mdp.panda.selection import CENTRE_SHARE, Budgets, PandaOptions
+from panda_mdp.plot import draw_anchors, draw_calibration, save_figure
+from panda_mdp.problem import Problem
 
 if TYPE_CHECKING:
-    from panda_mdp.panda.calibrate import Calibration, Trial
-    from panda_mdp.panda.coins import Decay
-    from panda_mdp.panda.run import PandaResult
-    from panda_mdp.panda.selection import Budgets
-    from panda_mdp.problem import Problem
+    from matplotlib.figure import Figure
 
 COINS = ("alpha", "rate")
 PAPERS = Drawn(records=1000, outputs=100, tasks=1)
-
-
-def probability(text: str) -> float:
-    """A number between 0 and 1, neither of them."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    require(0 < value < 1, f"{text!r} is not a probability between 0 and 1")
-    return value
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Choice:
         budgets NAME: By the 'certificate', or the paper's 'margin'.
     """
 
-    delta: Annotated[float, typer.Option(parser=probability)] = 1e-2
+    delta: float = 1e-2
     centre: Number = None
     edge: Number = None
     candidates: FromOne = None
@@ -88,10 +86,6 @@ class Choice:
 
     def selection(self, problem: Problem) -> Any:
         """The selection that is named; balls where none is."""
-        from panda_mdp.panda.balls import BallAnchors
-        from panda_mdp.panda.coins import BernoulliAnchors
-        from panda_mdp.panda.selection import CENTRE_SHARE
-
         if self.decay is not None:
             return BernoulliAnchors(cast("Decay", self.decay), **told(self, "radius", *COINS))
         if self.candidates is not None:
@@ -107,7 +101,7 @@ def panda(
     drawn: Drawn = PAPERS,
     study: bool = False,
     prior: MaybePath = None,
-    users: Annotated[int, typer.Option(min=1)] = 20,
+    users: Positive = 20,
     limit: NonNegative = 60.0,
     out: Path = Path("out/panda"),
 ) -> None:
@@ -127,76 +121,63 @@ def panda(
         limit SECONDS: Time limit of the table; 0 for none.
         out DIR: Folder for the results.
     """
-    from panda_mdp.city.draw import Source
-    from panda_mdp.city.traces import load_prior
-    from panda_mdp.panda.audit import audit_panda
-    from panda_mdp.panda.calibrate import SearchSpace, calibrate, wire_bytes
-    from panda_mdp.panda.run import panda as run_both
-    from panda_mdp.panda.run import study_panda
-    from panda_mdp.panda.selection import PandaOptions
-
     clock = time.perf_counter()
     with working("drawing the problem"):
-        source = Source.find(city, drawn.records, drawn.seed, drawn.crs)
-        problem = drawn.problem(source)
-        if prior is not None:
-            problem = load_prior(prior, problem.domain).on(problem)
+        source, problem = drawn.read(city, prior=prior)
     require(
         choice.candidates is None or choice.candidates < problem.size,
         f"{choice.candidates} of {problem.size} records are the whole table for everybody, without "
         "a Phase I; choose fewer, or make that table with `panda-mdp solve`",
         "--candidates",
     )
-    frontier = None
+    frontier: list[Facts] = []
+    wrote: list[str] = []
     delta = choice.delta
-    if choice.calibrate:
-        with working("searching"):
-            frontier = calibrate(problem, delta, SearchSpace(("ball", "candidates")))
-        _print_frontier(frontier, problem.loss_unit or "")
-        if frontier.best is None or frontier.best.selection is None:
-            out.mkdir(parents=True, exist_ok=True)
-            if frontier.best is not None and _pictures(None, source.city, frontier, problem, out):
-                output_console().print(f"Wrote frontier.png to {out}.")
-            typer.echo(frontier.binding)
-            raise typer.Exit(1)
-        selection = frontier.best.selection
-        delta = frontier.best.delta
-    else:
+    if not choice.calibrate:
         selection = choice.selection(problem)
+    else:
+        with working("searching"):
+            found = calibrate(problem, delta, SearchSpace(("ball", "candidates")))
+        for trial in found.frontier:
+            numbers = picked(trial, "delta", "loss", "download", "selection_epsilon")
+            knee = " (knee)" if trial is found.knee else ""
+            frontier.append({"selection": str(trial), "knee": knee, **numbers})
+        rows = [row for one in frontier for row in tell(FITTING, **one, unit=problem.loss_unit)]
+        show("What fits: loss, bytes, what the upload tells", rows)
+        if found.best is not None:
+            wrote += _picture(out / "frontier.png", lambda: draw_calibration(found, problem))
+        if found.best is None or found.best.selection is None:
+            typer.echo("\n".join([*(f"Wrote {name} to {out}." for name in wrote), found.binding]))
+            raise typer.Exit(1)
+        selection, delta = found.best.selection, found.best.delta
     people = np.random.default_rng(drawn.seed).choice(problem.size, users)
-    options = PandaOptions(
-        budgets=cast("Budgets", choice.budgets), gap=0.02, time_limit=limit or None
-    )
-    asked: Any = (problem, people, selection, delta, options)
-    if study:
-        with working("running both phases"):
-            seen = study_panda(*asked, seed=drawn.seed)
-        lost = f"{seen.loss:.4f} {problem.loss_unit}"
-        typer.echo(f"loss of these users {lost}; no guarantee: {seen.reasons}")
-        raise typer.Exit(1)
+    budgets = cast("Budgets", choice.budgets)
+    options = PandaOptions(budgets=budgets, gap=0.02, time_limit=limit or None)
     with working("running both phases"):
-        run = run_both(*asked, seed=drawn.seed)
-    with working("auditing all pairs"):
+        run: Any = (study_panda if study else run_both)(
+            problem, people, selection, delta, options, seed=drawn.seed
+        )
+    if study:
+        lost = f"{run.loss:.4f} {problem.loss_unit}"
+        typer.echo(f"loss of these users {lost}; no guarantee: {run.reasons}")
+        raise typer.Exit(1)
+    with working("auditing all pairs, and solving the whole table"):
         verdict = audit_panda(run)
-    with working("solving the whole table"):
         whole = options.short_table(problem)
     facts = {
         **_figures(run),
         "holds": verdict.holds,
         "violation": verdict.violation,
         "whole_table": wire_bytes(whole),
-        "frontier": [] if frontier is None else [_row(one) for one in frontier.frontier],
+        "frontier": frontier,
         "seconds": time.perf_counter() - clock,
     }
     out.mkdir(parents=True, exist_ok=True)
-    with working("saving what is public"):
-        run.save(out / "panda.pmdp")
     with working("drawing"):
-        pictures = _pictures(run, source.city, frontier, problem, out)
+        run.save(out / "panda.pmdp")
+        wrote += _picture(out / "anchors.png", lambda: draw_anchors(run, 0, city=source.city))
     show(f"PAnDA on {city}", FACTS, out / "results.json", facts)
-    output_console().print(
-        f"Wrote {', '.join([*pictures, 'results.json', 'panda.pmdp'])} to {out}."
-    )
+    typer.echo(f"Wrote {', '.join([*wrote, 'results.json', 'panda.pmdp'])} to {out}.")
     raise typer.Exit(not verdict.holds)
 
 
@@ -206,10 +187,9 @@ def _figures(run: PandaResult) -> Facts:
     shares = run.shares
     scheme = run.scheme
     return {
+        **picked(run.guarantee, "epsilon", "delta", "unit"),
+        **picked(scheme, "expected_anchors", "expected_loss"),
         "selection": repr(scheme.selection),
-        "epsilon": run.guarantee.epsilon,
-        "delta": run.guarantee.delta,
-        "unit": problem.domain.unit,
         "share_selection": shares.selection,
         "share_margin": shares.margin,
         "share_table": shares.remaining,
@@ -217,15 +197,18 @@ def _figures(run: PandaResult) -> Facts:
         "outputs": problem.outputs_count,
         "users": run.users,
         "anchors_per_user": float(np.mean([*map(len, run.anchor_sets)])),
-        "expected_anchors": scheme.expected_anchors,
         "download": run.public.download,
-        "expected_loss": scheme.expected_loss,
         "users_loss": run.loss,
         "loss_unit": problem.loss_unit,
     }
 
 
-FITTING = "{selection}{knee}|{loss:.4f}|{download:,}|{selection_epsilon:.3g}"
+FITTING = {
+    "selection": "{selection}{knee}",
+    "  loss": "{loss:.4f} {unit}",
+    "  bytes": "{download:,}",
+    "  ε of the upload": "{selection_epsilon:.3g}",
+}
 FACTS = {
     "selection": "{selection}",
     "guarantee": "epsilon {epsilon:g} {per}, delta {delta:g}",
@@ -244,37 +227,10 @@ FACTS = {
 """How the figures of a run are printed."""
 
 
-def _row(trial: Trial) -> Facts:
-    names = ("delta", "loss", "download", "selection_epsilon")
-    return {"selection": str(trial), **{name: getattr(trial, name) for name in names}}
-
-
-def _print_frontier(found: Calibration, unit: str) -> None:
-    from rich.table import Table
-
-    table = Table(title="What fits: loss, bytes, what the upload tells", title_justify="left")
-    table.add_column("selection")
-    for heading in (f"loss, {unit}", "bytes", "ε of the upload"):
-        table.add_column(heading, justify="right")
-    for trial in found.frontier:
-        knee = " (knee)" if trial is found.knee else ""
-        table.add_row(*FITTING.format(knee=knee, **_row(trial)).split("|"))
-    output_console().print(table)
-
-
-def _pictures(
-    run: PandaResult | None, city: Any, frontier: Calibration | None, problem: Problem, folder: Path
-) -> list[str]:
-    """One user's anchors on the map, and the frontier; none where matplotlib is missing."""
-    from panda_mdp.errors import MissingDependencyError
-    from panda_mdp.plot import draw_anchors, draw_calibration, save_figure
-
-    names = {}
+def _picture(target: Path, draw: Callable[[], Figure]) -> list[str]:
+    """The name of a picture that was drawn; none where matplotlib is missing."""
     with suppress(MissingDependencyError):
-        if run is not None:
-            names["anchors.png"] = draw_anchors(run, 0, city=city)
-        if frontier is not None:
-            names["frontier.png"] = draw_calibration(frontier, problem)
-    for name, figure in names.items():
-        save_figure(figure, folder / name)
-    return list(names)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        save_figure(draw(), target)
+        return [target.name]
+    return []

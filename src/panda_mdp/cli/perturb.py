@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import unwrap
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 
@@ -50,6 +50,8 @@ from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 
 PLACE = ("lat", "lon")
+Given = int | tuple[float, float]
+"""What a line says: a record's index, or a place (lat, lon)."""
 LINE_BYTES = 256
 """No place and no index is longer; what is, is refused before anything parses it."""
 PLACES_IN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -172,7 +174,7 @@ def perturb(
     if loud := hides_nothing(mechanism):
         progress_console().print(loud, style="bold red")
     if rows is None or out is None:
-        _perturb_lines(mechanism, drawing.snap_limit, json)
+        write_json(json, _perturb_lines(mechanism, drawing.snap_limit))
         return
     written = {} if file.recipe is None else read_recipe(file.recipe)
     ways = dict(written.get("columns", {})) | dict(map(_way, file.column or []))
@@ -243,30 +245,28 @@ def key(file: Path, destroy: bool = False) -> None:
     typer.echo(f"{file} is made; only its owner can read it")
 
 
-def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float, json: Path | None) -> None:
+def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float) -> Any:
+    """Print a report for each line; the reports, or the only one."""
     domain = mechanism.problem.domain
     answers = []
     for given in read_lines(domain, sys.stdin):
-        if isinstance(given, int):
-            record = given
-        elif isinstance(mechanism, EverywhereMechanism):
+        if isinstance(mechanism, EverywhereMechanism) and not isinstance(given, int):
             record = mechanism.draw_vertex(*given)
         else:
-            record = domain.snap(*given, snap_limit).record
+            record = record_of(domain, given, snap_limit)
         fields = _report(mechanism, record)
         typer.echo(f"{fields['lat']!r},{fields['lon']!r}" if "lat" in fields else fields["output"])
         answers.append(fields)
-    write_json(json, answers[0] if len(answers) == 1 else answers)
+    return answers[0] if len(answers) == 1 else answers
 
 
-def read_record(domain: Domain, snap_limit: float, stream: TextIO) -> int:
-    """The record of a line `lat,lon` or of a record's index; prompts where a person types."""
-    given = next(read_lines(domain, stream))
+def record_of(domain: Domain, given: Given, snap_limit: float) -> int:
+    """The record of an index or of a place."""
     return given if isinstance(given, int) else domain.snap(*given, snap_limit).record
 
 
-def read_lines(domain: Domain, stream: TextIO) -> Iterator[int | tuple[float, float]]:
-    """What lines of a stream say: a place (lat, lon) or a record's index; the first one must.
+def read_lines(domain: Domain, stream: TextIO) -> Iterator[Given]:
+    """What lines of a stream say; the first one must.
 
     A person who types is asked for one place; a pipe gives as many as it has lines.
     """
@@ -286,14 +286,14 @@ def _report(mechanism: Mechanism | PandaTable, record: int) -> Facts:
     outputs = mechanism.problem.reports
     told = reported_columns(mechanism.problem.domain, outputs)
     output = mechanism.sample(record)
-    names = outputs.codes.tolist() if outputs.records is not None else outputs.names
-    at = list(names or outputs.codes).index(output)
+    names = None if outputs.records is not None else outputs.names
+    at = list(names or outputs.codes.tolist()).index(output)
     if "reported_lat" not in told:
         return {"output": told["reported"][at]}
     return {"output": output} | {name: float(told[f"reported_{name}"][at]) for name in PLACE}
 
 
-def _parsed(domain: Domain, line: str, which: str) -> int | tuple[float, float]:
+def _parsed(domain: Domain, line: str, which: str) -> Given:
     parts = line.split(",")
     if domain.geographic and len(parts) == 2:
         with suppress(ValueError):

@@ -67,14 +67,13 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
     for outcome in outcomes:
         loss = outcome.loss
         label = outcome.method.label
-        numbers = vars(outcome)
         if loss is None:
             table.add_row(label, "none", style="dim")
             continue
-        if outcome.holds and bound is not None and bound > 0:
-            numbers = {**numbers, "gap": loss / bound - 1}
+        gap = loss / bound - 1 if outcome.holds and bound else None
+        numbers = vars(outcome) | {"gap": gap}
         cells = (
-            "" if numbers.get(name) is None else f"{numbers[name]:{form}}"
+            "" if numbers[name] is None else f"{numbers[name]:{form}}"
             for name, form in COLUMNS.values()
         )
         style = "red" if outcome.holds is False else "bold" if loss == best else None

@@ -6,19 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
+from panda_mdp.base.text import picked
+from panda_mdp.city.city import City
+from panda_mdp.city.draw import find_city
 from panda_mdp.cli.client import Account, Period, Server, read_token
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import MaybePath, MaybeText, Seed, described, require
+from panda_mdp.cli.options import MaybePath, MaybeText, Positive, Seed, described, require
 from panda_mdp.errors import InvalidInputError
+from panda_mdp.panda.file import load
+from panda_mdp.panda.panda_table import PandaTable
+from panda_mdp.space.domain import Domain
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from panda_mdp.protocol.messages.catalogue import Streets
-    from panda_mdp.space.domain import Domain
 
 MARGIN_DEGREES = 0.02
 """Around the records, so that the map does not end where they do."""
@@ -41,7 +44,7 @@ class Survey:
     collector: str = ""
     purpose: str = ""
     until: str = ""
-    reports: Annotated[int, typer.Option(min=1)] = 1
+    reports: Positive = 1
     period: Period = 24.0
     one_use: bool = False
 
@@ -53,7 +56,7 @@ class Survey:
         from panda_mdp.protocol.messages.deployments import deployment_request
 
         asked = {
-            **{name: getattr(self, name) for name in ("name", "collector", "purpose", "one_use")},
+            **picked(self, "name", "collector", "purpose", "one_use"),
             "kind": kind,
             "table": TableRef(name=self.name, version=1),
             "until": self.until or None,
@@ -88,35 +91,26 @@ def publish(
         city MAP: Road map to draw below, or 'synthetic'.
         names FILE: Names of streets and landmarks (.csv, .graphml, .osm.pbf).
     """
-    open_survey(account, file, survey, city, seed, names)
-
-
-def open_survey(
-    account: Account,
-    file: Path,
-    survey: Survey,
-    city: str = "",
-    seed: int = 0,
-    names: MaybePath = None,
-) -> None:
-    """Publish a table and open a deployment of it."""
     from panda_mdp.protocol.client.wire import Network
     from panda_mdp.protocol.messages.catalogue import DomainInfo, DomainRequest, TableInfo, TableRef
     from panda_mdp.protocol.messages.deployments import Deployment
-    from panda_mdp.table.decode import inspect
 
     name = survey.name
+    streets = None
     with working("reading the table and the map"):
-        places = _places(file)
-        streets = _streets(city, seed, names, places) if city else None
-    deployment = survey.deployment("panda" if inspect(file).phased else "table")
+        table = load(file)
+        records = table.problem.domain
+        places = records.metric.kind == "haversine"
+        if city:
+            require(places, "the table's records are not places on a map; leave it out", "--map")
+            streets = _streets(find_city(city, records.size, seed), names or Path(city), records)
+    deployment = survey.deployment("panda" if isinstance(table, PandaTable) else "table")
     with account.wire(network=Network(timeout_s=900)) as wire, working("publishing"):
-        if places is not None:
-            lat = places.lat.tolist()
-            lon = places.lon.tolist()
-            domain = DomainRequest(name=name, kind="haversine", lat=lat, lon=lon, streets=streets)
+        if places:
+            lat, lon = records.lat.tolist(), records.lon.tolist()
+            domain = DomainRequest(name=name, lat=lat, lon=lon, streets=streets)
             wire.post(DomainInfo, domain, "domains")
-        info: TableInfo = wire.upload(TableInfo, file.read_bytes(), "tables", name)
+        info = wire.upload(TableInfo, file.read_bytes(), "tables", name)
         ref = TableRef(name=name, version=info.version)
         wire.post(Deployment, deployment.model_copy(update={"table": ref}), "deployments")
     drawn = "no streets, 0 names"
@@ -162,7 +156,7 @@ def remove(
             "give one of --token, --batch (12 hexadecimal digits) and --receipt (a report's id)"
         ) from None
     with account.wire() as wire:
-        done: RemovalDone = wire.post(RemovalDone, removal, "removals")
+        done = wire.post(RemovalDone, removal, "removals")
     typer.echo(f"{action}: {done.reports} reports; {done.tokens} tokens revoked")
 
 
@@ -187,13 +181,11 @@ def witness(
     from panda_mdp.protocol.messages.signing import SigningKey
 
     own_key = SigningKey.load(key)
-    place = server.folder.expanduser()
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = None if token_file is None else read_token(token_file)
     with server.wire(token) as wire:
-        trust = Trust(place, wire.origin)
+        trust = Trust(server.place, wire.origin)
         keys = trust.keyring(wire.get(ServiceInfo), None)
-        log: Log = wire.get(Log, "log")
+        log = wire.get(Log, "log")
         trust.check_log(log, keys)
         trust.pin_log(log.head)
         facts = {"size": log.head.size, "root": log.head.root, "at": time.time_ns() // 1_000_000}
@@ -203,52 +195,30 @@ def witness(
     typer.echo(seen.model_dump_json())
 
 
-def _places(file: Path) -> Domain | None:
-    """The records of a table, where they are places."""
-    from panda_mdp.panda.file import load
-
-    domain = load(file).problem.domain
-    return domain if domain.metric.kind == "haversine" else None
-
-
-def _streets(city: str, seed: int, names: Path | None, domain: Domain | None) -> Streets:
+def _streets(city: City, names: Path, domain: Domain) -> Streets:
     """The streets around the records, and the names among them."""
-    import numpy as np
-
-    from panda_mdp.city.draw import find_city
     from panda_mdp.city.names import read_names
     from panda_mdp.protocol.messages.catalogue import PlaceName, Streets
 
-    if domain is None:
-        raise InvalidInputError(
-            "the table's records are not places on a map; publish it without --map"
-        )
     corners = np.stack([domain.lat, domain.lon])
-    low = corners.min(axis=1) - MARGIN_DEGREES
-    high = corners.max(axis=1) + MARGIN_DEGREES
+    middle = (corners.max(axis=1) + corners.min(axis=1)) / 2
+    reach = np.ptp(corners, axis=1) / 2 + MARGIN_DEGREES
 
-    def inside(lat: npt.ArrayLike, lon: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        at = np.stack([lat, lon], axis=-1)
-        return np.asarray(((at >= low) & (at <= high)).all(axis=-1))
+    def inside(*degrees: Any) -> Any:
+        return (np.abs(np.stack(degrees, axis=-1) - middle) <= reach).all(axis=-1)
 
-    network = find_city(city, domain.size, seed)
-    nodes = np.flatnonzero(inside(network.lat, network.lon))
-    if not len(nodes):
-        raise InvalidInputError(
-            f"{city} has no junction within {MARGIN_DEGREES} degrees of the records; another map?"
-        )
-    part = network.take(nodes)
-    source = names or Path(city)
-    listed = read_names(source) if source.exists() else []
-    lat, lon = (np.rint(1e6 * degrees).astype(int).tolist() for degrees in (part.lat, part.lon))
-    return Streets(
-        lat=lat,
-        lon=lon,
-        u=part.u.tolist(),
-        v=part.v.tolist(),
-        names=[
-            PlaceName(name=entry.name[:120], lat=entry.lat, lon=entry.lon, kind=entry.kind)
-            for entry in listed
-            if inside(entry.lat, entry.lon)
-        ],
+    nodes = np.flatnonzero(inside(city.lat, city.lon))
+    require(
+        len(nodes),
+        f"no junction within {MARGIN_DEGREES} degrees of the records; another map?",
+        "--map",
     )
+    part = city.take(nodes)
+    listed = read_names(names) if names.exists() else []
+    lat, lon = (np.rint(1e6 * degrees).astype(int).tolist() for degrees in (part.lat, part.lon))
+    near = [
+        PlaceName(name=entry.name[:120], lat=entry.lat, lon=entry.lon, kind=entry.kind)
+        for entry in listed
+        if inside(entry.lat, entry.lon)
+    ]
+    return Streets(lat=lat, lon=lon, u=part.u.tolist(), v=part.v.tolist(), names=near)

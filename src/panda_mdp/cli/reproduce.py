@@ -12,12 +12,17 @@ import numpy as np
 import typer
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.city.city import City
+from panda_mdp.city.maps import load_city
+from panda_mdp.city.synthetic import synthetic_city
+from panda_mdp.city.traces import load_traces
 from panda_mdp.cli.frame import INTERRUPTED, output_console, progress_console, working
 from panda_mdp.cli.options import FromOne, MaybePath, MaybeText, comma_separated, described, require
+from panda_mdp.cli.printing import progress
 from panda_mdp.errors import MethodError
+from panda_mdp.survey.bench import Bench
 
 if TYPE_CHECKING:
-    from panda_mdp.city.city import City
     from panda_paper.items import Item
     from panda_paper.results import Row
     from panda_paper.study import Study
@@ -48,8 +53,6 @@ class Where:
 
     def study(self) -> Study:
         """The study of the city, with its folder below `out`."""
-        from panda_mdp.city.maps import load_city
-        from panda_mdp.city.synthetic import synthetic_city
         from panda_paper.results import STUDY, read_json
         from panda_paper.study import Study
 
@@ -113,8 +116,6 @@ def reproduce(
         time_limit SECONDS: Limit of each cell; the paper has 1800.
         fresh: Run again what is already in the results.
     """
-    from panda_mdp.cli.printing import progress
-    from panda_mdp.survey.bench import Bench
     from panda_paper.items import ITEMS, choose_items
     from panda_paper.results import CellStore
     from panda_paper.runner import CellLaboratory, run_cells, write_items
@@ -156,8 +157,6 @@ def tell_failures(rows: Sequence[Row]) -> None:
 
 def _visits(city: City, traces: Path) -> tuple[FloatArray, str]:
     """How often each node of the city was visited."""
-    from panda_mdp.city.traces import load_traces
-
     domain = city.domain(records=None)
     counted = load_traces(traces).visits(domain)
     visits = np.zeros(city.nodes)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import webbrowser
 from dataclasses import dataclass
+from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,9 +20,13 @@ import typer
 
 from panda_mdp.base.atomic import write_private
 from panda_mdp.base.packages import need
+from panda_mdp.city.draw import SYNTHETIC
+from panda_mdp.cli.client import Account, Address
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import FromOne, MaybePath, comma_separated, described, require
+from panda_mdp.cli.options import Drawn, FromOne, MaybePath, comma_separated, described, require
+from panda_mdp.cli.publish import Survey, publish
 from panda_mdp.errors import InvalidInputError
+from panda_mdp.methods.optimal.optimal import optimal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -97,22 +102,27 @@ class Service:
 
     def operator(self, store: Store, *, new_key: bool = False) -> VerifyKey:
         """The operator's key; refused where clients of this database would refuse it."""
-        from panda_mdp.protocol.messages.signing import Keyring, SigningKey, VerifyKey, follow
+        from panda_mdp.protocol.messages.signing import (
+            Keyring,
+            KeySheet,
+            SigningKey,
+            VerifyKey,
+            follow,
+        )
 
         path = self.key_path(store)
-        sheet = self.sheet
         key = SigningKey.load(path).public
-        operator = key if sheet is None else VerifyKey.from_base64(sheet.operator)
-        ring = Keyring.of(operator, [] if sheet is None else sheet.certificates)
-        if key not in ring.keys:
+        sheet = self.sheet or KeySheet(operator=key.base64)
+        operator = VerifyKey.from_base64(sheet.operator)
+        if key not in Keyring.of(operator, sheet.certificates).keys:
             raise InvalidInputError(
                 f"{path}: the offline key has not certified key {key.id} for today; `panda-mdp "
                 "signing certify` does"
             )
         known_operator = store.value("operator")
-        if known_operator is not None and known_operator != operator.base64 and not new_key:
+        if known_operator is not None and not new_key:
             before = VerifyKey.from_base64(known_operator)
-            if sheet is None or follow(before, sheet.successions) != operator:
+            if operator not in (before, follow(before, sheet.successions)):
                 raise InvalidInputError(
                     f"{path}: what is published was signed for operator {before.id}, and this is "
                     f"{operator.id}, which clients refuse: use the key of before, or let it name "
@@ -243,12 +253,6 @@ def quickstart(
         no_page: Open no page, and end after the estimate.
     """
     need("fastapi", "a server", "server")
-    from panda_mdp.city.draw import SYNTHETIC, find_city
-    from panda_mdp.cli.client import Account, Address
-    from panda_mdp.cli.publish import Survey, open_survey
-    from panda_mdp.loss import distance_loss
-    from panda_mdp.methods.optimal.optimal import optimal
-    from panda_mdp.problem import Problem
     from panda_mdp.protocol.client.client import Client
     from panda_mdp.protocol.ledger.books import Allowance
     from panda_mdp.protocol.messages.deployments import Estimate
@@ -259,9 +263,7 @@ def quickstart(
     require(not folder.exists(), f"{folder} is there already; give a new --folder")
     folder.mkdir(parents=True)
     with working("making a table of a synthetic city"):
-        domain = find_city(SYNTHETIC, 120, 0).domain(120, seed=0)
-        outputs = list(range(0, 120, 6))
-        problem = Problem(domain, outputs, distance_loss(domain, outputs), epsilon=4.0)
+        _, problem = Drawn(records=120, outputs=20, epsilon=4.0).read(SYNTHETIC)
         file = optimal(problem, gap=0.05).save(folder / "city.pmdp")
     database = str(folder / "panda.db")
     with Store.create(database) as store:
@@ -271,30 +273,24 @@ def quickstart(
         )
     write_private(folder / "admin.token", admin.encode())
     line = "from panda_mdp.cli import main; main()"
+    options = ("--database", database, "--port", "0", "--no-access-log")
     # A process of its own, as an operator starts it; it ends with this one.
     server = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-c", line, *("serve", "--port", "0", "--no-access-log")],
-        env={**os.environ, "PANDA_MDP_DATABASE": database},
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", line, "serve", *options], stdout=subprocess.PIPE, text=True
     )
     try:
         url = server.stdout.readline().split()[-1] if server.stdout else ""
-        open_survey(
-            Account(url, token_file=folder / "admin.token"),
-            file,
-            Survey("city", purpose="a first look"),
-            SYNTHETIC,
-        )
+        account = Account(url, token_file=folder / "admin.token")
+        unwrap(publish)(account, file, Survey("city", purpose="a first look"), SYNTHETIC)
         limits = Allowance(epsilon=4.0, period_epsilon=8.0)
         with Client(url, person, folder / "person", limits) as client:
             plan = client.plan("city")
-            made = client.report(plan, plan.record(secrets.randbelow(domain.size)))
+            made = client.report(plan, plan.record(secrets.randbelow(problem.size)))
         typer.echo(
             f"a private report was accepted: place {made.output}, epsilon {made.cost.epsilon:g}"
         )
         with Address(url).wire(admin) as wire:
-            found: Estimate = wire.get(Estimate, "deployments", "city", "estimate", own=True)
+            found = wire.get(Estimate, "deployments", "city", "estimate", own=True)
         widest = max(zone.high - zone.low for zone in found.zones)
         typer.echo(
             f"estimate of {found.reports} report: {len(found.zones)} zones, limits up to "

@@ -15,11 +15,11 @@ import numpy as np
 import typer
 
 from panda_mdp.base.atomic import atomic_file
-from panda_mdp.base.text import per
+from panda_mdp.base.text import Facts, per, picked
 from panda_mdp.city.draw import Source
 from panda_mdp.city.maps import load_city
 from panda_mdp.city.places import load_places
-from panda_mdp.city.traces import load_prior, load_traces, save_prior
+from panda_mdp.city.traces import load_traces, save_prior
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
     RECORDS,
@@ -37,6 +37,7 @@ from panda_mdp.cli.options import (
     TableFile,
     Target,
     described,
+    is_page,
     require,
     told,
 )
@@ -244,10 +245,8 @@ def solve(
         "--delta",
     )
     with working("reading the map"):
-        source = Source.find(city, drawn.records or RECORDS, drawn.seed, drawn.crs)
-        problem = measured.apply(drawn.problem(source), source)
-        if prior is not None:
-            problem = load_prior(prior, problem.domain).on(problem)
+        source, drawn_problem = drawn.read(city, prior=prior)
+        problem = measured.apply(drawn_problem, source)
         if objectives.displacement is not None:
             noise_of = REFERENCES[str(objectives.reference)]
             problem = at_displacement(problem, noise_of, objectives.displacement).problem
@@ -255,28 +254,21 @@ def solve(
     if solving.compact:
         table = compact(table)
     table.save(out)
-    numbers = {
-        "file": str(out),
-        "method": method,
-        "records": problem.size,
-        "outputs": problem.outputs_count,
-        "epsilon": problem.epsilon,
-        "loss": table.loss,
-        "unit": problem.loss_unit,
-    }
+    numbers: Facts = {"file": str(out), "method": method, **picked(table, "epsilon", "loss")}
+    numbers |= {"records": problem.size, "outputs": problem.outputs_count}
+    numbers["unit"] = problem.loss_unit
     if isinstance(table, PandaTable):
         saved = f"saved to {out}; panda-mdp perturb {out} runs both phases"
         typer.echo("\n".join([*table.explain(), saved]))
-        more = {"delta": table.delta, "violation": table.account.violation}
-        write_json(json, {**numbers, **more, "download": table.download})
+        numbers |= {"delta": table.delta, "violation": table.account.violation}
+        write_json(json, numbers | {"download": table.download})
         return
-    details = {
-        name: {k: v for k, v in table.details.get(name, {}).items() if k != "proof"} or None
-        for name in ("second", "limited", "dominates")
-    }
-    solved = {name: getattr(table, name) for name in ("method", "lower_bound", "seconds")}
-    solved["bound"] = None if table.bound is None else table.bound.words
-    numbers |= {**solved, **details, "audited_epsilon": table.audit.epsilon}
+    for name in ("second", "limited", "dominates"):
+        said = table.details.get(name, {})
+        numbers[name] = {fact: said[fact] for fact in said if fact != "proof"} or None
+    numbers |= picked(table, "method", "lower_bound", "seconds")
+    numbers["bound"] = None if table.bound is None else table.bound.words
+    numbers["audited_epsilon"] = table.audit.epsilon
     rows = tell(TABLE, **numbers, per=per(problem.domain.unit))
     show(str(out), [*rows, *meaning(table)], json, numbers)
 
@@ -322,8 +314,9 @@ def meaning(mechanism: Any) -> list[tuple[str, str]]:
         factor = math.exp(min(problem.epsilon * distance, 700))
         said = f"{factor:.3g}" if factor < 1e6 else "more than a million: nothing is hidden"
         rows.append((f"{distance:g} km apart", f"odds change by at most a factor of {said}"))
-    loud = hides_nothing(mechanism)
-    return [*([("WARNING", loud)] if loud else []), *rows, ("prior", problem.prior_source)]
+    if loud := hides_nothing(mechanism):
+        rows.insert(0, ("WARNING", loud))
+    return [*rows, ("prior", problem.prior_source)]
 
 
 def _optimised(details: Any, problem: Any) -> str:
@@ -411,7 +404,7 @@ def draw_map(
     """
     from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
 
-    page = out.suffix.lower() in (".html", ".htm")
+    page = is_page(out)
     require(page or against is None, "a card is a page; give a target that ends in .html", "--out")
     picture = record is not None or zones is not None
     require(not (page and picture), "a page has --city and --against; .png takes the rest", "--out")
@@ -485,17 +478,9 @@ def words(
     table = optimal(problem, gap, time_limit=time_limit or None, progress=print_progress)
     table.save(out)
     kept = np.mean([table.row(k)[k] for k in every[:: max(1, domain.size // 1000)]])
-    numbers = {
-        "file": str(out),
-        "words": domain.size,
-        "unit": domain.unit,
-        "epsilon": epsilon,
-        "audited_epsilon": table.audit.epsilon,
-        "loss": table.loss,
-        "loss_words": table.loss_words,
-        "lower_bound": table.lower_bound,
-        "kept": kept,
-    }
+    numbers = {"file": str(out), "words": domain.size, "unit": domain.unit, "kept": kept}
+    numbers |= picked(table, "epsilon", "loss", "loss_words", "lower_bound")
+    numbers["audited_epsilon"] = table.audit.epsilon
     show(str(out), WORDS_TABLE, json, numbers)
 
 
@@ -531,6 +516,4 @@ def sanitise(table: Path, text: Path, out: Target, json: Json = None) -> None:
             target.write("".join(sanitised(texts, mechanism, summary=summary)).encode())
             status.update(f"drawing: {summary.words:,} words")
     typer.echo("\n".join([*summary.lines(), f"saved to {out}"]))
-    write_json(
-        json, {name: getattr(summary, name) for name in ("texts", "words", "kept", "unknown")}
-    )
+    write_json(json, picked(summary, "texts", "words", "kept", "unknown"))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.packages import need
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, picked
 from panda_mdp.city.places import Places
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.meaning.deconvolution import (
@@ -69,7 +69,7 @@ class Flows:
 
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
         """Those of a row of a table, by name."""
-        return {name: getattr(self, name) for name in ("raw", "share", "low", "high")}
+        return picked(self, "raw", "share", "low", "high")
 
     def rows(self) -> Iterator[Facts]:
         """One row per pair of zones, or per window and zone, for a table."""

@@ -312,7 +312,7 @@ def test_commands_from_first_to_last(site, home, tmp_path):
     for result in (first, second, done):
         assert "41.9123" not in result.output.replace(answer_text(answer), "")
     assert call("forget").output == "1 entries erased; what they cost stays\n"
-    again = call("forget", "--start-over", "--epsilon", "9", "--period-epsilon", "6")
+    again = call("init", "--start-over", "--epsilon", "9", "--period-epsilon", "6")
     assert "counts as spent" in again.output
     done = call(*report, place=f"{LAT},{LON}\n")
     assert done.exit_code == 2

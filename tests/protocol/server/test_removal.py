@@ -34,7 +34,6 @@ from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import find, store_deployment
 from panda_mdp.protocol.server.store.log import check_log, entries
 from panda_mdp.protocol.server.store.reports import (
-    DAY_MS,
     HOUR_MS,
     Quota,
     Report,
@@ -48,6 +47,7 @@ from panda_mdp.protocol.server.store.reports import (
 from panda_mdp.protocol.server.store.schema import ReportRow
 from panda_mdp.table.encode import encode
 
+DAY_MS = 24 * HOUR_MS
 NOW = 1_000 * DAY_MS + 7 * HOUR_MS
 KEY = SigningKey.generate()
 REPORTS = "/v1/deployments/main/reports"

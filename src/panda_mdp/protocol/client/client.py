@@ -134,14 +134,14 @@ class Client(AbstractContextManager["Client"]):
     def key(self) -> Keyring:
         """The operator's key (given, pinned from before, or pinned now), and those it certifies."""
         if self._key is None:
-            info: ServiceInfo = self.wire.get(ServiceInfo)
+            info = self.wire.get(ServiceInfo)
             self._key = self.trust.keyring(info, self._given)
         return self._key
 
     def log(self) -> Log:
         """The server's log, checked: signed, whole, and a continuation of the one seen before.
         It is remembered, so that none that was shown once can be taken back."""
-        log: Log = self.wire.get(Log, "log")
+        log = self.wire.get(Log, "log")
         self.trust.check_log(log, self.key)
         self.trust.pin_log(log.head)
         return log
@@ -156,7 +156,7 @@ class Client(AbstractContextManager["Client"]):
 
     def deployments(self) -> list[AnyDeployment]:
         """What the server offers. Nothing of it is checked yet."""
-        reply: DeploymentList = self.wire.get(DeploymentList, "deployments")
+        reply = self.wire.get(DeploymentList, "deployments")
         return list(reply.deployments)
 
     def plan(
@@ -176,7 +176,8 @@ class Client(AbstractContextManager["Client"]):
         """
         # First, so that all deployments ask for the same things in the same order.
         key = self.key
-        info: AnyDeployment = self.wire.get(Deployment, "deployments", name)
+        described: Any = Deployment
+        info: AnyDeployment = self.wire.get(described, "deployments", name)
         if info.name != name:
             raise ProtocolError(
                 "the server described another deployment than the one that was asked for"
@@ -233,7 +234,7 @@ class Client(AbstractContextManager["Client"]):
 
     def domain(self, name: str) -> Domain:
         """A domain of the server, whole, checked as any other, with its fingerprint."""
-        detail: DomainDetail = self.wire.get(DomainDetail, "domains", name)
+        detail = self.wire.get(DomainDetail, "domains", name)
         try:
             made = detail.domain()
         except (DomainError, ValueError) as error:
@@ -322,7 +323,7 @@ class Client(AbstractContextManager["Client"]):
         charge, address = plan.charge(), ("deployments", plan.name)
         if not plan.one_use:
             raise ProtocolError(f"deployment {plan.name} takes reports with your token alone")
-        issuer: Issuer = self.wire.get(Issuer, *address, "issuer")
+        issuer = self.wire.get(Issuer, *address, "issuer")
         self.trust.witnessed(self.log()).check_issuer(plan.name, issuer)
         with self.ledger.books() as books:
             tokens = books.tokens(charge)
@@ -339,7 +340,7 @@ class Client(AbstractContextManager["Client"]):
         made = [Envelope.of(secret, number, plan.name, issuer) for number in numbers]
         blinded = [to_block(each.blinded) for each in made]
         message = IssueRequest(period=issuer.period, blinded=blinded)
-        issued: Issued = self.wire.post(Issued, message, *address, "issue")
+        issued = self.wire.post(Issued, message, *address, "issue")
         if len(issued.signatures) != len(made):
             raise ProtocolError("the server signed another number of tokens than it was asked for")
         tokens = {
@@ -414,7 +415,7 @@ class Client(AbstractContextManager["Client"]):
         )
         address = ("deployments", entry.charge.deployment, "reports")
         own = drawn.proof is None
-        answer: ReportAccepted = self.wire.post(ReportAccepted, message, *address, own=own)
+        answer = self.wire.post(ReportAccepted, message, *address, own=own)
         if answer.id != message.id:
             raise ProtocolError("the server accepted another report than the one that was sent")
         with self.ledger.books() as books:

@@ -319,7 +319,7 @@ class AnchorsPlan(Plan):
             except ServerError as error:
                 if error.code != "round_closed":
                     raise
-        info: AnchorsDeployment = client.wire.get(AnchorsDeployment, "deployments", self.name)
+        info = client.wire.get(AnchorsDeployment, "deployments", self.name)
         number = info.round
         if number is None:
             raise ProtocolError(
@@ -333,7 +333,7 @@ class AnchorsPlan(Plan):
     def _send(self, client: Client, entry: Entry, number: int) -> Entry:
         message = AnchorsRequest(anchors=entry.drawn(AnchorsDrawn).anchors)
         address = (*self._address(number), "anchors")
-        answer: AnchorsAccepted = client.wire.post(AnchorsAccepted, message, *address)
+        answer = client.wire.post(AnchorsAccepted, message, *address)
         if answer.round != number:
             raise ProtocolError("the server accepted another upload than the one that was sent")
         return entry
@@ -355,7 +355,7 @@ class AnchorsPlan(Plan):
                 f"round {number} failed ({state.error or 'no reason given'}); report again when "
                 "another is open: the same anchors are used, nothing is drawn again"
             )
-        rows: RoundRows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
+        rows = client.wire.get(RoundRows, *self._address(number), "rows", own=True)
         digest = rows_digest(rows.anchors, rows.outputs, rows.weights)
         client.key.verify(signed_bytes("rows", self.name, rows.round, digest), rows.signature)
         if rows.round != number:
@@ -371,7 +371,7 @@ class AnchorsPlan(Plan):
         deadline = time.monotonic() + wait_s
         pause = POLL_S
         while True:
-            info: RoundInfo = client.wire.get(RoundInfo, *self._address(number))
+            info = client.wire.get(RoundInfo, *self._address(number))
             if info.state in ("solved", "failed"):
                 return info
             if time.monotonic() + pause > deadline:

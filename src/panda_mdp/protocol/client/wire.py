@@ -99,11 +99,11 @@ class Wire:
     def __repr__(self) -> str:
         return f"Wire({self.origin})"
 
-    def get(self, answer: Any, *parts: str, own: bool = False, method: str = "GET") -> Any:
+    def get(self, answer: type[T], *parts: str, own: bool = False, method: str = "GET") -> T:
         """GET a public resource, or with `own` one of this token's; or DELETE it."""
         return _parsed(answer, self._send(self._as(own), method, parts, self._bounded))
 
-    def post(self, answer: Any, message: Message, *parts: str, own: bool = True) -> Any:
+    def post(self, answer: type[T], message: Message, *parts: str, own: bool = True) -> T:
         """POST a message with the token. Ids make it safe to send again what got lost."""
         if not isinstance(message, Message):
             raise ProtocolError(
@@ -114,12 +114,12 @@ class Wire:
 
     def upload(
         self,
-        answer: Any,
+        answer: type[T],
         data: bytes,
         *parts: str,
         own: bool = True,
         kind: str = "application/octet-stream",
-    ) -> Any:
+    ) -> T:
         """POST bytes as they are: a file, with the token, for operators."""
         headers = {"Content-Type": kind}
         client = self._as(own)

@@ -50,7 +50,7 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 REMEDY = (
     "restore the ledger and its key from a backup, or start over with Ledger.start_over or "
-    "`panda-mdp client forget --start-over`, which counts the running period as spent"
+    "`panda-mdp client init --start-over`, which counts the running period as spent"
 )
 _BOOKS = TypeAdapter(Books)
 

@@ -32,7 +32,7 @@ MOST_ONE_USE = 100
 """Tokens of one person in a period."""
 _PSS = padding.PSS(padding.MGF1(SHA384()), SALT_BYTES)
 
-Block = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{342}==$", max_length=344)]
+Block = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{342}==$")]
 """A number of 2048 bits, base64."""
 Blocks = Annotated[list[Block], Field(min_length=1, max_length=MOST_ONE_USE)]
 

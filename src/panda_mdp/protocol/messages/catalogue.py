@@ -11,9 +11,9 @@ from panda_mdp.protocol.messages.signing import Signed, signed_bytes
 from panda_mdp.protocol.messages.types import (
     MOST_NAMES,
     MOST_NODES,
-    MOST_RECORDS,
     Count,
     Epsilon,
+    ForRecords,
     Hex,
     Latitude,
     Longitude,
@@ -68,8 +68,8 @@ class Places(Message):
 
     kind: Literal["haversine"] = "haversine"
     unit: Literal["km"] = "km"
-    lat: Annotated[list[Latitude], Field(max_length=MOST_RECORDS)]
-    lon: Annotated[list[Longitude], Field(max_length=MOST_RECORDS)]
+    lat: ForRecords[Latitude]
+    lon: ForRecords[Longitude]
 
     def domain(self) -> Domain:
         """The domain of these places; `DomainError` where they are none."""

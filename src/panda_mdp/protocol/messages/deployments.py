@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, picked
 from panda_mdp.errors import FileFormatError, MethodError, ProtocolError, SignatureError
 from panda_mdp.loss import distance_loss
 from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme
@@ -32,6 +32,7 @@ from panda_mdp.protocol.messages.types import (
     Count,
     Day,
     Epsilon,
+    ForRecords,
     Fraction,
     GuaranteeInfo,
     Index,
@@ -265,8 +266,7 @@ class Deployed(Advice, Signed):
 
     def stated(self) -> Facts:
         """What a statement about this deployment must say, by field."""
-        shared = ("name", *Advice.model_fields)
-        return {name: getattr(self, name) for name in shared}
+        return picked(self, "name", *Advice.model_fields)
 
 
 class TableBased(Deployed):
@@ -311,8 +311,7 @@ class BallDeployment(TableBased, BallTerms):
 
     def stated(self) -> Facts:
         """The table, its rows, the cost, and what centres are drawn by."""
-        names = ("rows", "tiles", *BallTerms.model_fields)
-        terms = {name: getattr(self, name) for name in names}
+        terms = picked(self, "rows", "tiles", *BallTerms.model_fields)
         places = digest_of([self.places.lat, self.places.lon])
         digests = {"outputs": digest_of(self.outputs), "places": places, "metric": "haversine"}
         return super().stated() | terms | digests
@@ -412,9 +411,6 @@ class Counts(Message):
     per_hour: Annotated[list[HourCount], Field(max_length=100_000)]
 
 
-Shares = Annotated[list[Probability], Field(max_length=MOST_RECORDS)]
-
-
 class ZoneEstimate(Message):
     """The share of users in a zone: of their reports, estimated, and its limits."""
 
@@ -429,10 +425,10 @@ class Estimate(Message):
     """GET .../estimate: the share of users at each record, and of zones with limits that hold."""
 
     records: Indices
-    share: Shares
+    share: ForRecords[Probability]
     zone: Indices
     """The number of each record's zone."""
-    zones: Annotated[list[ZoneEstimate], Field(max_length=MOST_RECORDS)]
+    zones: ForRecords[ZoneEstimate]
     users: Count
     reports: Count
     confidence: Probability = 0.95

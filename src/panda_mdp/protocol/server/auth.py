@@ -18,6 +18,7 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from panda_mdp.base.text import Facts, picked
 from panda_mdp.protocol.messages.service import TokenInfo, TokenMade
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.failures import Failure
@@ -43,7 +44,7 @@ class Token(NamedTuple):
         return f"Token({self.id}, {self.role})"
 
 
-_COLUMNS = (TokenRow.id, TokenRow.digest, TokenRow.role, TokenRow.expires, TokenRow.created)
+_COLUMNS = [getattr(TokenRow, name) for name in Token._fields]
 
 
 def _valid_token(session: Session, token_id: str) -> Token | None:
@@ -111,19 +112,15 @@ class TokenBook(Remembered[Token | None]):
         """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
         an invitation that pays for them instead."""
         counted = self._counted
-        expires = _after(expires_in_s)
-        created = now()
         batch = secrets.token_hex(6) if code is None else code.split("_", 2)[1]
+        shared: Facts = {"role": role, "label": label, "expires": _after(expires_in_s)}
+        created = now()
         made = []
         rows = []
         for _ in range(count):
             key, secret, digest = _new_secret()
-            shown = f"pmt_{key}_{secret}"
-            made.append(TokenMade(id=key, token=shown, role=role, label=label, expires=expires))
-            row = TokenRow(id=key, digest=digest, role=role, label=label, expires=expires)
-            row.created = created
-            row.batch = batch
-            rows.append(row)
+            made.append(TokenMade(id=key, token=f"pmt_{key}_{secret}", **shared))
+            rows.append(TokenRow(id=key, digest=digest, created=created, batch=batch, **shared))
         with self._store.write() as session:
             if code is None:
                 target = made[0].id if count == 1 else f"{count} tokens"
@@ -131,7 +128,7 @@ class TokenBook(Remembered[Token | None]):
             else:
                 _take_place(session, code)
             session.add_all(rows)
-        tokens = ((row.id, Token(row.id, row.digest, role, expires, created)) for row in rows)
+        tokens = ((row.id, Token(**picked(row, *Token._fields))) for row in rows)
         self._keep(tokens, counted)
         return made
 
@@ -184,7 +181,6 @@ def _take_place(session: Session, code: str) -> None:
     """Use a code once; refused where it is none, has run out, or all its places are taken."""
     key, secret = code.split("_", 2)[1:]
     row = session.get(InvitationRow, key)
-    why = ""
     if not _matches(secret.encode(), row) or row is None or row.revoked is not None:
         why = "this is not an invitation of this server"
     elif row.expires is not None and row.expires <= now():
@@ -193,5 +189,5 @@ def _take_place(session: Session, code: str) -> None:
         why = "all places of this invitation are taken"
     else:
         row.taken += 1
-    if why:
-        raise Failure("forbidden", why, "ask whoever gave it to you for another one")
+        return
+    raise Failure("forbidden", why, "ask whoever gave it to you for another one")

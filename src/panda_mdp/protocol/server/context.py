@@ -39,6 +39,7 @@ from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
 _log = logging.getLogger("panda_mdp.server")
+CLOSED = "this deployment is closed"
 MOST_DEPLOYMENTS = 10_000
 LOOK_SECONDS = 1.0
 """After which a change by another server or command is noticed, a token that was revoked too."""
@@ -123,41 +124,36 @@ class Live:
         """Whom a report with a one-use token is counted for, who may make this one alone."""
         proof = report.proof
         running = self.quota.period()
-        issuers, periods = self.issuers or {}, (running - 1, running)
-        if proof is None or proof.period not in periods or proof.period not in issuers:
-            msg = "proof: not a one-use token of this period or the one before"
-            raise Failure("invalid", msg, "collect tokens of the running period")
-        message = one_use_message(name, proof.period, report.id)
-        signature, modulus = map(from_block, (proof.signature, issuers[proof.period]))
-        if not is_signed(message, signature, modulus):
+        issuers = self.issuers or {}
+        msg = "proof: not a one-use token of this period or the one before"
+        if proof is not None and proof.period in issuers and running - proof.period in (0, 1):
+            message = one_use_message(name, proof.period, report.id)
+            signature, modulus = map(from_block, (proof.signature, issuers[proof.period]))
+            if is_signed(message, signature, modulus):
+                # A name that does not show the receipt.
+                user = hashlib.sha256(report.id.encode()).hexdigest()[:24]
+                return user, replace(self.quota, most=1, once=True)
             msg = "proof: not a signature of this server over the id of the report"
-            raise Failure("invalid", msg, "collect tokens of the running period")
-        # A name that does not show the receipt.
-        user = hashlib.sha256(report.id.encode()).hexdigest()[:24]
-        return user, replace(self.quota, most=1, once=True)
+        raise Failure("invalid", msg, "collect tokens of the running period")
 
     def over(self) -> Failure | None:
         """Why no reports are taken any more, or None."""
-        if not self.open:
-            return Failure("round_closed", "this deployment is closed", "ask the operator")
-        if self.until is not None and f"{now():%Y-%m-%d}" > self.until:
-            msg = "the last day of this deployment is over"
-            return Failure("round_closed", msg, "ask the operator")
-        return None
+        if self.open and (self.until is None or f"{now():%Y-%m-%d}" <= self.until):
+            return None
+        msg = "the last day of this deployment is over" if self.open else CLOSED
+        return Failure("round_closed", msg, "ask the operator")
 
     def problem(self, report: ReportRequest, sender: Token | None) -> Failure | None:
         """Why a report is not accepted, or None."""
         over = self.over()
         if over is not None:
             return over
-        if not self.version or (report.table is not None and report.table != self.table):
-            return Failure(
-                "wrong_version",
-                f"reports are accepted for version {self.version} of this deployment"
-                if self.version
-                else "no round of this deployment is solved yet",
-                "fetch the deployment, draw from what is in force now, and report that",
-            )
+        if not self.version or report.table not in (None, self.table):
+            msg = "no round of this deployment is solved yet"
+            if self.version:
+                msg = f"reports are accepted for version {self.version} of this deployment"
+            remedy = "fetch the deployment, draw from what is in force now, and report that"
+            return Failure("wrong_version", msg, remedy)
         if self.users is not None and (sender is None or sender.id not in self.users):
             return Failure(
                 "wrong_version",

@@ -200,13 +200,25 @@ class Routes(APIRouter):
             answers = gives
 
         def add(endpoint: T) -> T:
-            route = _plain(endpoint, said[0], method != "GET")
+            signature = inspect.signature(endpoint, eval_str=True)
+            shown = dict(signature.parameters)
+            session = shown.pop("session", None)
+            route: Any = endpoint
+            if not inspect.iscoroutinefunction(endpoint):
+                opens = None if session is None else session.annotation.__metadata__[0]
+                route = _answering(endpoint, opens, said[0], method != "GET")
+                shown["serving"] = _SERVING
             body = {}
-            for each in inspect.signature(route).parameters.values():
-                for mark in getattr(each.annotation, "__metadata__", ()):
+            for name, each in shown.items():
+                kind = each.annotation
+                if isinstance(kind, type) and issubclass(kind, Message):
+                    kind = Annotated[Any, body_of(kind, kind.__name__, "small_bytes")]
+                for mark in getattr(kind, "__metadata__", ()):
                     content = _CONTENT.get(getattr(mark, "dependency", None))
                     if content is not None:
                         body["requestBody"] = {"required": True, "content": content}
+                shown[name] = each.replace(annotation=kind, kind=_SERVING.kind)
+            route.__signature__ = signature.replace(parameters=[*shown.values()])
             self.add_api_route(
                 path,
                 route,
@@ -221,33 +233,24 @@ class Routes(APIRouter):
         return add
 
 
-def _plain(endpoint: Callable[..., Any], status: int, changes: bool) -> Callable[..., Any]:
-    """A plain function as the framework takes it. One that returns a message and False has done
-    what was done before: 200."""
-    signature = inspect.signature(endpoint, eval_str=True)
-    session = signature.parameters.get("session")
-    shown = []
-    for name, each in signature.parameters.items():
-        kind = each.annotation
-        if isinstance(kind, type) and issubclass(kind, Message):
-            reader = body_of(kind, kind.__name__, "small_bytes")
-            shown.append(each.replace(annotation=Annotated[Any, reader]))
-        elif name != "session":
-            shown.append(each)
-    route: Any = endpoint
-    if inspect.iscoroutinefunction(endpoint):
-        route.__signature__ = signature.replace(parameters=shown)
-        return endpoint
+_SERVING = inspect.Parameter("serving", inspect.Parameter.KEYWORD_ONLY, annotation=Shared)
+
+
+def _answering(
+    endpoint: Callable[..., Any], opens: str | None, status: int, changes: bool
+) -> Callable[..., Any]:
+    """A plain function as the framework takes it, with a session that a method of the store
+    `opens`. One that returns a message and False has done what was done before: 200."""
 
     @wraps(endpoint)
     def run(serving: Context, **given: Any) -> Response:
-        if session is None:
+        if opens is None:
             made = endpoint(**given)
         else:
             # Not a dependency of the framework: what waits for the database in other threads could
             # leave none for whoever holds it.
-            with getattr(serving.store, session.annotation.__metadata__[0])() as given["session"]:
-                made = endpoint(**given)
+            with getattr(serving.store, opens)() as session:
+                made = endpoint(session=session, **given)
         if changes:
             serving.notice_changes()
         if isinstance(made, Response):
@@ -255,8 +258,4 @@ def _plain(endpoint: Callable[..., Any], status: int, changes: bool) -> Callable
         message, new = made if isinstance(made, tuple) else (made, True)
         return answer(message, status if new else 200)
 
-    shared = inspect.Parameter("serving", inspect.Parameter.KEYWORD_ONLY, annotation=Shared)
-    named = [each.replace(kind=shared.kind) for each in shown]
-    route = run
-    route.__signature__ = signature.replace(parameters=[*named, shared])
     return run

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal
 
@@ -91,11 +93,11 @@ async def post_report(
         quota = live.quota_of(sender)
     made = bytes.fromhex(message.id.replace("-", ""))
     report = Report(live.id, made, user, live.version, message.output)
-    outcome = "conflict" if refusal else await context.writer.write(report, quota)
-    if outcome == "conflict" and await run_in_threadpool(_accepted, context, report):
-        # A repeat of what was accepted stays accepted, whatever has changed since.
-        outcome = "known"
-    elif refusal is not None:
+    if refusal is not None:
+        # A repeat of what was accepted stays accepted, whatever has changed since; nothing is new.
+        quota = replace(quota, most=0)
+    outcome = await context.writer.write(report, quota)
+    if refusal is not None and outcome != "known":
         raise refusal
     if outcome == "spent":
         raise quota.refusal()
@@ -152,14 +154,6 @@ def _one_use(context: Context, name: str) -> tuple[Live, int]:
     return live, live.quota.period()
 
 
-def _accepted(context: Context, report: Report) -> bool:
-    """Whether a report of this id and content is there, of whichever version."""
-    mine = select(ReportRow).filter_by(deployment=report.deployment, id=report.id)
-    with context.store.read() as session:
-        row = session.scalar(mine)
-    return row is not None and (row.token, row.output) == (report.token, report.output)
-
-
 @router.serves("GET", "/v1/deployments/{name}/reports", _EXPORT)
 def get_reports(
     context: Shared,
@@ -180,9 +174,15 @@ def get_reports(
         if bound is not None:
             at = bound if bound.tzinfo else bound.replace(tzinfo=UTC)
             mine = mine.where(compare(ReportRow.at, at))
-    media, write = FORMS[form]
-    body = write(_pages(context, mine, after))
-    return StreamingResponse(body, 200, {"cache-control": "no-store"}, media_type=media)
+    write = _text
+    if form in ("parquet", "arrow"):
+        # Before the answer begins: a refusal has no place in the middle of it.
+        if find_spec("pyarrow") is None:
+            msg = f"format: this server cannot write {form}, for want of pyarrow"
+            raise Failure("invalid", msg, "ask for csv, or install panda-mdp[frames]")
+        write = _columns
+    body = write(form, _pages(context, mine, after))
+    return StreamingResponse(body, 200, {"cache-control": "no-store"}, media_type=MEDIA[form])
 
 
 Pages = Iterator[list[ReportLine]]
@@ -202,55 +202,44 @@ def _pages(context: Context, mine: Select[Any], after: int) -> Pages:
         after = rows[-1].seq
 
 
-def _ndjson(pages: Pages) -> Iterator[bytes]:
+def _text(form: Form, pages: Pages) -> Iterator[bytes]:
+    """Lines. Fields are numbers, a time and hexadecimal digits: none needs a quote."""
+    if form == "csv":
+        yield ",".join(ReportLine.model_fields).encode() + b"\r\n"
     for page in pages:
-        yield b"".join(line.model_dump_json().encode() + b"\n" for line in page)
+        if form == "ndjson":
+            lines = [f"{line.model_dump_json()}\n" for line in page]
+        else:
+            fields = (line.model_dump(mode="json").values() for line in page)
+            lines = [",".join(map(str, each)) + "\r\n" for each in fields]
+        yield "".join(lines).encode()
 
 
-def _csv(pages: Pages) -> Iterator[bytes]:
-    """Fields are numbers, a time and hexadecimal digits: none needs a quote."""
-    yield ",".join(ReportLine.model_fields).encode() + b"\r\n"
-    for page in pages:
-        lines = (line.model_dump(mode="json").values() for line in page)
-        yield "".join(",".join(map(str, each)) + "\r\n" for each in lines).encode()
-
-
-def _columns(form: Literal["parquet", "arrow"]) -> Callable[[Pages], Iterator[bytes]]:
+def _columns(form: Form, pages: Pages) -> Iterator[bytes]:
     """A file of Arrow's columns: written whole beside the memory, then sent."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def write(pages: Pages) -> Iterator[bytes]:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError:
-            msg = f"format: this server cannot write {form}, for want of pyarrow"
-            raise Failure("invalid", msg, "ask for csv, or install panda-mdp[frames]") from None
-        number = pa.int64()
-        moment = pa.timestamp("ms", tz="UTC")
-        kinds = {"seq": number, "at": moment, "version": number, "output": number}
-        schema = pa.schema({**kinds, "user": pa.string()})
-        opened = pq.ParquetWriter if form == "parquet" else pa.ipc.new_stream
-
-        def stream() -> Iterator[bytes]:
-            with TemporaryFile() as file:
-                with opened(file, schema) as writer:
-                    for page in pages:
-                        rows = [line.model_dump() for line in page]
-                        writer.write_table(pa.Table.from_pylist(rows, schema))
-                file.seek(0)
-                while part := file.read(CHUNK):
-                    yield part
-
-        return stream()
-
-    return write
+    number = pa.int64()
+    moment = pa.timestamp("ms", tz="UTC")
+    kinds = {"seq": number, "at": moment, "version": number, "output": number}
+    schema = pa.schema({**kinds, "user": pa.string()})
+    opened = pq.ParquetWriter if form == "parquet" else pa.ipc.new_stream
+    with TemporaryFile() as file:
+        with opened(file, schema) as writer:
+            for page in pages:
+                rows = [line.model_dump() for line in page]
+                writer.write_table(pa.Table.from_pylist(rows, schema))
+        file.seek(0)
+        while part := file.read(CHUNK):
+            yield part
 
 
-FORMS: dict[Form, tuple[str, Callable[[Pages], Iterator[bytes]]]] = {
-    "ndjson": (NDJSON, _ndjson),
-    "csv": ("text/csv", _csv),
-    "parquet": ("application/vnd.apache.parquet", _columns("parquet")),
-    "arrow": ("application/vnd.apache.arrow.stream", _columns("arrow")),
+MEDIA: dict[Form, str] = {
+    "ndjson": NDJSON,
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.stream",
 }
 
 

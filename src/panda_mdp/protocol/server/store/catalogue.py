@@ -38,8 +38,6 @@ from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.thin import compact
 
-Arrays = Sections
-
 
 def pack(arrays: Mapping[str, npt.ArrayLike]) -> bytes:
     """Arrays as one compressed file."""
@@ -48,7 +46,7 @@ def pack(arrays: Mapping[str, npt.ArrayLike]) -> bytes:
     return stream.getvalue()
 
 
-def unpack(data: bytes) -> Arrays:
+def unpack(data: bytes) -> Sections:
     """The arrays of `pack`."""
     with np.load(io.BytesIO(data), allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
@@ -122,13 +120,13 @@ def examine(data: bytes) -> TableRow:
     """
     table = decode(data)
     kind = "plain"
-    selection: Facts = {}
+    promise: Facts = {"guarantee": asdict(table.guarantee)}
     if isinstance(table, PandaTable):
         kind = "panda"
         facts = {"loss": table.loss}
         data = table.wire
-        selection["selection"] = look(data).header["selection"]["kind"]
-        selection["selection_epsilon"] = table.selection_epsilon
+        promise["selection"] = look(data).header["selection"]["kind"]
+        promise["selection_epsilon"] = table.selection_epsilon
     elif isinstance(table, EverywhereMechanism):
         # Rounded it would be private between its vertices alone.
         kind = "everywhere"
@@ -141,7 +139,7 @@ def examine(data: bytes) -> TableRow:
             data = encode(table, losses=False)
         facts = _losses(table, table.audit.epsilon)
     problem = table.problem
-    domain = table.problem.domain
+    domain = problem.domain
     if problem.reports.kind != "records":
         raise FileFormatError(
             f"outputs are {problem.reports.kind}; reports of this service are records"
@@ -163,7 +161,7 @@ def examine(data: bytes) -> TableRow:
         kind=kind,
         metric=domain.metric.kind,
         outputs=problem.outputs.tolist(),
-        promise={"guarantee": asdict(table.guarantee), **selection},
+        promise=promise,
         file=data,
     )
 
@@ -192,9 +190,8 @@ def store_table(
     query = select(func.max(TableRow.version)).where(TableRow.name == name)
     row.name = name
     row.version = (session.scalar(query) or 0) + 1
-    named = {"name": name, "version": row.version, "streets": streets}
-    facts = dict(row.info) | named | {"key_id": key.id, "created": now()}
-    row.info = info = TableInfo.by(key, **facts)
+    signed = {"key_id": key.id, "created": now(), "streets": streets}
+    row.info = info = TableInfo.by(key, **dict(row.info) | signed, name=name, version=row.version)
     append(session, key, info.signed)
     session.add(row)
     return info

@@ -68,6 +68,11 @@ def found(row: T | None, what: str, remedy: str) -> T:
     return row
 
 
+def first_line(error: Exception) -> str:
+    """What the database says, or whatever else went wrong, in a line."""
+    return str(getattr(error, "orig", None) or error).splitlines()[0]
+
+
 def revoke(session: Session, kind: type[Secret], mine: ColumnElement[bool]) -> int:
     """Make tokens or invitations worthless that are not so yet: how many."""
     valid = update(kind).where(mine, kind.revoked.is_(None)).values(revoked=now())
@@ -119,10 +124,13 @@ class Store:
         try:
             if make:
                 with self.write() as session:
-                    self._make_tables(session)
+                    connection = session.connection()
+                    if not inspect(connection).has_table(SettingRow.__tablename__):
+                        Base.metadata.create_all(connection)
+                        session.add(SettingRow(key="layout", value=LAYOUT))
             layout = self.value("layout")
         except DBAPIError as error:
-            reason = str(error.orig).splitlines()[0] if error.orig else "no answer"
+            reason = first_line(error)
             said = f"cannot be used: {reason}; `panda-mdp serve --init` makes a new database"
         else:
             if layout == LAYOUT:
@@ -133,12 +141,6 @@ class Store:
             )
         self.close()
         raise FileFormatError(f"{self.url!r} {said}")
-
-    def _make_tables(self, session: Session) -> None:
-        connection = session.connection()
-        if not inspect(connection).has_table(SettingRow.__tablename__):
-            Base.metadata.create_all(connection)
-            session.add(SettingRow(key="layout", value=LAYOUT))
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
@@ -223,11 +225,11 @@ class Store:
             with self.read() as session:
                 state = str(session.scalar(text(f"PRAGMA {pragma}(1)")))
         except DBAPIError as error:
-            state = str(error.orig)
+            state = first_line(error)
         if state != "ok":
             self.close()
             raise FileFormatError(
-                f"{self.path} is damaged ({state.splitlines()[0]}); move it aside together with "
+                f"{self.path} is damaged ({state}); move it aside together with "
                 "its -wal and -shm, and restore a backup"
             )
 
@@ -238,9 +240,9 @@ class Store:
             self.check_writable()
         except SQLAlchemyError as error:
             self.close()
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise FileFormatError(
-                f"{self.url!r} cannot be written ({reason}); `panda-mdp doctor` looks at it"
+                f"{self.url!r} cannot be written ({first_line(error)}); `panda-mdp doctor` looks "
+                "at it"
             ) from None
 
     def check_writable(self) -> None:
@@ -337,16 +339,14 @@ def _url(database: str) -> URL:
         ) from None
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
-    if url.drivername == "sqlite" and url.database:
+    if url.drivername == "postgresql+psycopg" or (url.drivername == "sqlite" and url.database):
         return url
-    if url.drivername != "postgresql+psycopg":
-        raise InvalidInputError(
-            f"{url.drivername} is not supported; give a path (SQLite) or a postgresql:// URL"
-        )
-    return url
+    raise InvalidInputError(
+        f"{url.drivername} is not supported; give a path (SQLite) or a postgresql:// URL"
+    )
 
 
-_PRAGMAS: tuple[str, ...] = (
+_PRAGMAS = (
     "PRAGMA busy_timeout = 20000",
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -358,13 +358,12 @@ _PRAGMAS: tuple[str, ...] = (
 def _engine(url: URL, read_only: bool) -> Engine:
     """Connections to a database. Those that only read see one state for a whole transaction."""
     if url.get_backend_name() != "sqlite":
-        options = _POSTGRES_OPTIONS
+        options, level = _POSTGRES_OPTIONS, "READ COMMITTED"
         if read_only:
             # A dump of a large database takes long, and holds nobody up.
-            options = "-c default_transaction_read_only=on"
+            options, level = "-c default_transaction_read_only=on", "REPEATABLE READ"
         # A database that says nothing of an encoding would hand over bytes.
         arguments = {"options": options, "connect_timeout": 5, "client_encoding": "utf8"}
-        level = "REPEATABLE READ" if read_only else "READ COMMITTED"
         return create_engine(
             url,
             pool_size=8,
@@ -373,9 +372,8 @@ def _engine(url: URL, read_only: bool) -> Engine:
             connect_args=arguments,
             isolation_level=level,
         )
-    pragmas = _PRAGMAS
+    pragmas = _PRAGMAS[:1] if read_only else _PRAGMAS
     if read_only:
-        pragmas = _PRAGMAS[:1]
         file = f"file:{quote(url.database or '')}"
         url = url.set(database=file, query={"mode": "ro", "uri": "true"})
     engine = create_engine(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, picked
 from panda_mdp.protocol.messages.blind import new_issuer
 from panda_mdp.protocol.messages.catalogue import Places, TableRef
 from panda_mdp.protocol.messages.deployments import (
@@ -63,17 +63,17 @@ def store_deployment(
     session: Session, request: AnyRequest, facts: Facts
 ) -> tuple[DeploymentRow, bool]:
     """Keep a deployment; and whether it is new."""
+    tables = [] if request.kind == "anchors" else [request.table]
+    row = DeploymentRow(name=request.name, request=request, facts=facts, tables=tables)
     before = session.scalar(select(DeploymentRow).filter_by(name=request.name))
-    if before is not None:
-        if before.request == request:
-            return before, False
+    if before is None:
+        session.add(row)
+        session.flush()
+        return row, True
+    if before.request != request:
         remedy = "choose another name, or PATCH the one that is there"
         raise Failure("conflict", "another deployment has this name", remedy)
-    row = DeploymentRow(name=request.name, request=request, facts=facts)
-    row.tables = [] if request.kind == "anchors" else [request.table]
-    session.add(row)
-    session.flush()
-    return row, True
+    return before, False
 
 
 def set_terms(row: DeploymentRow, table: TableRef, facts: Facts, limits: Facts) -> None:
@@ -137,9 +137,9 @@ def _fields(session: Session, row: DeploymentRow) -> Facts:
     """What a deployment says: what was asked for, what was computed, and what is in force."""
     request = row.request
     names = _MODELS[row.request.kind].model_fields.keys()
-    said = {name: getattr(request, name) for name in names & type(request).model_fields.keys()}
+    said = picked(request, *names & type(request).model_fields.keys())
     said |= {name: row.facts[name] for name in names & row.facts.keys()}
-    said |= {"version": row.version, "open": row.open, "created": row.created}
+    said |= picked(row, "version", "open", "created")
     if said["guarantee"] is not None:
         said["guarantee"] = GuaranteeInfo(**said["guarantee"])
     if request.kind == "ball":

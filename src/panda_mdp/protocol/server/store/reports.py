@@ -52,9 +52,9 @@ ASKED_AGAIN = 4
 Removal = Literal["erase", "exclude", "include"]
 Outcome = Literal["new", "known", "conflict", "spent", "failed"]
 Period = tuple[int, str, int]
+_PERIOD = ("deployment", "token", "period")
 """A deployment, a token of it, and the number of a period since 1970."""
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 MOST_HOURS = 24 * 366
 MOST_REMOVED = 10_000
 """Reports that are deleted in one transaction."""
@@ -104,7 +104,6 @@ def store_reports(
     outcomes: list[Outcome] = []
     fresh: list[Report] = []
     taken: Counter[Period] = Counter()
-    spent: set[tuple[int, bytes]] = set()
     for (report, quota), period in zip(batch, periods, strict=True):
         key = report[:2]
         before = stored.get(key)
@@ -114,10 +113,10 @@ def store_reports(
         if quota.once:
             caught_up = -earlier
         if before is not None:
-            outcomes.append("known" if before == report else "conflict")
-        elif key in spent or used[period] + taken[period] >= quota.most + caught_up:
-            # What repeats it in this batch repeats something that is not there.
-            spent.add(key)
+            # Of whichever version: what was accepted stays so.
+            same = (before.token, before.output) == (report.token, report.output)
+            outcomes.append("known" if same else "conflict")
+        elif used[period] + taken[period] >= quota.most + caught_up:
             outcomes.append("spent")
         else:
             stored[key] = report
@@ -148,7 +147,7 @@ def _stored(session: Session, batch: Iterable[Report]) -> dict[tuple[int, bytes]
 def _used(session: Session, periods: Iterable[Period]) -> Counter[Period]:
     """How many reports tokens have made in periods and those before."""
     asked = {each for period in periods for each in (period, _before(period))}
-    columns = (QuotaRow.deployment, QuotaRow.token, QuotaRow.period)
+    columns = [getattr(QuotaRow, name) for name in _PERIOD]
     query = select(*columns, QuotaRow.count).where(tuple_(*columns).in_(asked))
     return Counter({row[:3]: row[3] for row in session.execute(query)})
 
@@ -158,13 +157,12 @@ def _before(period: Period) -> Period:
 
 
 def _add_to_quotas(session: Session, taken: Counter[Period]) -> None:
-    keys = [column.name for column in QuotaRow.__mapper__.primary_key]
     on_sqlite = session.get_bind().dialect.name == "sqlite"
     new = sqlite.insert(QuotaRow) if on_sqlite else postgresql.insert(QuotaRow)
     added = {"count": QuotaRow.count + new.excluded.count}
     session.connection().execute(
-        new.on_conflict_do_update(index_elements=keys, set_=added),
-        [dict(zip(keys, key, strict=True), count=n) for key, n in sorted(taken.items())],
+        new.on_conflict_do_update(index_elements=_PERIOD, set_=added),
+        [dict(zip(_PERIOD, key, strict=True), count=n) for key, n in sorted(taken.items())],
     )
 
 
@@ -187,8 +185,7 @@ def take_one_use(session: Session, period: Period, digest: str) -> bool:
 def _quota_row(session: Session, period: Period) -> QuotaRow:
     row = session.get(QuotaRow, period)
     if row is None:
-        names = ("deployment", "token", "period")
-        row = QuotaRow(**dict(zip(names, period, strict=True)), count=0, balls=0)
+        row = QuotaRow(**dict(zip(_PERIOD, period, strict=True)), count=0, balls=0)
         session.add(row)
     return row
 
