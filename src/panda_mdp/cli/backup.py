@@ -14,7 +14,7 @@ from panda_mdp.base.atomic import write_private
 from panda_mdp.base.packages import need
 from panda_mdp.cli.frame import working
 from panda_mdp.cli.options import Json, MaybePath, described
-from panda_mdp.cli.printing import show
+from panda_mdp.cli.printing import show, tell
 from panda_mdp.cli.serve import Service
 from panda_mdp.errors import InvalidInputError
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from panda_mdp.protocol.server.backup import Manifest
     from panda_mdp.protocol.server.store.database import Store
 
+MANIFEST = {
+    "made": "{made}",
+    "layout": "{layout}",
+    "key": "{key}, not inside",
+    "log": "{log[size]:,} entries",
+}
 Backup = Annotated[Path, typer.Argument(metavar="FOLDER")]
 
 
@@ -69,20 +75,20 @@ def restore(folder: Backup, service: Service, json: Json = None) -> None:
     from panda_mdp.protocol.server.store.database import Store
 
     manifest = read_manifest(folder)
-    keys = service.keys
+    keys = service.keys if SHEET in manifest.files else None
     with closing(Store(service.database)) as store:
         key_file = service.key_path(store)
     if key_file.exists() and SigningKey.load(key_file).id != manifest.key:
         raise InvalidInputError(
             f"{key_file} is another key than {manifest.key}, which the backup is of"
         )
-    sheet = (folder / SHEET).read_bytes() if SHEET in manifest.files else None
-    if sheet is not None and keys is not None and keys.exists() and keys.read_bytes() != sheet:
+    kept = folder / SHEET
+    if keys is not None and keys.exists() and keys.read_bytes() != kept.read_bytes():
         raise InvalidInputError(f"{keys} is another sheet of keys than the backup's; move it aside")
     with working("restoring"):
         restored(folder, service.database)
-    if sheet is not None and keys is not None and not keys.exists():
-        write_private(keys, sheet)
+    if keys is not None and not keys.exists():
+        write_private(keys, kept.read_bytes())
     _show(manifest, f"Restored from {folder}", json)
     if not key_file.exists():
         typer.echo(
@@ -114,27 +120,14 @@ def doctor(
     with working("looking"):
         found = examine(service.database, signing, backup)
     rows = [(each.what, f"{'good' if each.good else 'NOT GOOD'}: {each.seen}") for each in found]
-    show(f"Service on {_named(service.database)}", rows, json, [each._asdict() for each in found])
+    show("Service", rows, json, [each._asdict() for each in found])
     raise typer.Exit(not all(each.good for each in found))
 
 
-def _named(database: str) -> str:
-    """A database without its password."""
-    from panda_mdp.protocol.server.store.database import Store
-
-    with closing(Store(database)) as store:
-        return str(store.path or store.url)
-
-
 def _show(manifest: Manifest, title: str, json: Path | None) -> None:
-    rows: list[tuple[str, object]] = [
-        ("made", f"{manifest.made:%Y-%m-%d %H:%M:%S} UTC"),
-        ("layout", manifest.layout),
-        ("key", f"{manifest.key}, not inside"),
-        ("log", "empty" if manifest.log is None else f"{manifest.log.size:,} entries"),
-        *((name, f"{count:,}") for name, count in manifest.rows.items() if count),
-    ]
-    show(title, rows, json, manifest.model_dump(mode="json"))
+    counts = ((name, f"{count:,}") for name, count in manifest.rows.items() if count)
+    facts = manifest.model_dump(mode="json")
+    show(title, [*tell(MANIFEST, **facts), *counts], json, facts)
 
 
 signing_app = typer.Typer(

@@ -22,7 +22,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, frozen
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, picked
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.panda_table import Seen
 from panda_mdp.prior import Prior
@@ -139,8 +139,7 @@ class Attack(RebuiltOnCopy):
 
     def numbers(self) -> Facts:
         """The numbers that are not arrays, for JSON; entropies and leakages are bits."""
-        named = ("risk", "most_hit", "least_error", "most_located")
-        told = vars(self) | {name: getattr(self, name) for name in named}
+        told = vars(self) | picked(self, "risk", "most_hit", "least_error", "most_located")
         del told["located_by_record"]
         for name in ("located", "prior_located", "most_located"):
             told[name] = {f"{radius:g}": share for radius, share in told[name].items()}

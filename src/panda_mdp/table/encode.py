@@ -26,7 +26,7 @@ from panda_mdp.base.arrays import Stages
 from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import Facts, plain
+from panda_mdp.base.text import Facts, picked, plain
 from panda_mdp.loss import UnknownLoss
 from panda_mdp.problem import describe_problem, distance_power
 from panda_mdp.space.domain import Domain
@@ -56,7 +56,7 @@ def encode(mechanism: Mechanism, *, losses: bool = True) -> bytes:
     rows = weight_sections(problem.domain, mechanism.weights)
     header, sections = describe_problem(problem, mechanism.mesh, given=losses)
     if isinstance(mechanism.weights, FactoredRows):
-        header["factored"] = {name: getattr(mechanism.weights, name) for name in LAW}
+        header["factored"] = picked(mechanism.weights, *LAW)
     known = "loss" in sections or header["loss"]["power"] is not None
     header["notes"] = describe_notes(
         mechanism.method,
@@ -107,8 +107,7 @@ def weight_sections(domain: Domain, weights: Weights) -> Parts:
     short = pack_rows(domain, weights)
     if short is not None:
         return dict(short)
-    names = ("floor", "starts", "columns", "values")
-    return {name: getattr(weights, name) for name in names}
+    return picked(weights, "floor", "starts", "columns", "values")
 
 
 def describe_notes(

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 from sqlalchemy import func, insert, inspect, select
@@ -204,22 +204,21 @@ def examine(
     """
     found: list[Finding] = []
 
-    def look(what: str, action: Callable[[], str]) -> bool:
+    def look(what: str, action: Callable[..., str], *given: Any) -> bool:
         try:
-            found.append(Finding(what, True, action()))
+            found.append(Finding(what, True, action(*given)))
         except (PandaError, OSError, SQLAlchemyError) as error:
             found.append(Finding(what, False, str(error).splitlines()[0]))
         return found[-1].good
 
     with closing(Store(database)) as named:
-        path = named.path
-    if path is not None:
-        look("files", lambda: _files(path))
-    if look("database", lambda: _opened(database)):
+        if named.path is not None:
+            look("files", _files, named.path)
+    if look("database", _opened, database):
         with Store.open(database, read_only=True) as store:
-            look("reports", lambda: _stored(store))
-            look("log", lambda: _log_words(store))
-            look("key", lambda: check_key(store))
+            look("reports", _stored, store)
+            look("log", _log_words, store)
+            look("key", check_key, store)
     if backup is not None:
         look("backup", lambda: f"of {read_manifest(backup).made:%Y-%m-%d %H:%M} UTC, whole")
     return found
@@ -232,11 +231,12 @@ def _files(path: Path) -> str:
         )
     size = path.stat().st_size
     free = shutil.disk_usage(path.parent).free
+    room = f"{size >> 20:,} MB, {free >> 20:,} MB left on the disk"
     if path.stat().st_mode & 0o077:
         raise FileFormatError(f"{path} may be read by others; `chmod 600` it")
     if free < ROOM * size:
-        raise FileFormatError(f"{free >> 20:,} MB are left on the disk, {size >> 20:,} MB are used")
-    return f"{size >> 20:,} MB, {free >> 20:,} MB left on the disk"
+        raise FileFormatError(f"{room}; make more")
+    return room
 
 
 def _opened(database: str) -> str:
