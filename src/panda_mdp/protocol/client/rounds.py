@@ -166,7 +166,7 @@ class BallPlan(Plan):
         if content.output is not None:
             return entry
         message = BallRequest(centre=content.centre)
-        rows: BallRows = client.wire.post(BallRows, message, "deployments", self.name, "balls")
+        rows = client.wire.post(BallRows, message, "deployments", self.name, "balls")
         # The limits of a deployment may have changed since, and its version with them.
         if rows.version not in (content.version, self.version):
             raise ProtocolError(
