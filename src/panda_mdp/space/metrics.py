@@ -166,44 +166,40 @@ def latitude_cosine(lat: FloatArray | float) -> FloatArray:
     return np.where(size > 45, np.sin(np.deg2rad(90 - size)), np.cos(np.deg2rad(lat)))
 
 
-def longitude_gap(lon: FloatArray | float, lon2: FloatArray | float) -> FloatArray:
+def longitude_gap(lon: Any, lon2: Any, xp: Any = np) -> Any:
     """|lon - lon2| the short way round, in degrees, for longitudes in [-180, 180].
 
     Across the date line it is added up from the two distances to the line, which are exact.
     """
-    gap = np.abs(np.subtract(lon, lon2))
-    if np.all(gap <= 180):
+    gap = abs(lon - lon2)
+    if xp is np and np.all(gap <= 180):
         return gap
-    return np.where(gap > 180, (180 - np.maximum(lon, lon2)) + (180 + np.minimum(lon, lon2)), gap)
+    return xp.where(gap > 180, (180 - xp.maximum(lon, lon2)) + (180 + xp.minimum(lon, lon2)), gap)
 
 
 def haversine_km(
-    lat: FloatArray | float,
-    lon: FloatArray | float,
-    lat2: FloatArray,
-    lon2: FloatArray,
-    cosines: FloatArray | None = None,
-) -> FloatArray:
-    """Great-circle distance in km between places given in degrees (broadcasting).
+    lat: Any, lon: Any, lat2: Any, lon2: Any, cosines: Any = None, xp: Any = np
+) -> Any:
+    """Great-circle distance in km between places given in degrees (broadcasting); in NumPy or, by
+    `xp`, in JAX.
 
     `cosines` are the products of those of both latitudes, where they are known.
 
     >>> float(haversine_km(0.0, 179.5, np.array([0.0]), np.array([-179.5]))[0].round(3))
     111.195
     """
-    half_lat = np.deg2rad(np.subtract(lat, lat2)) / 2
-    half_lon = np.deg2rad(longitude_gap(lon, lon2)) / 2
+    half_lat = xp.deg2rad(lat - lat2) / 2
+    half_lon = xp.deg2rad(longitude_gap(lon, lon2, xp)) / 2
     if cosines is None:
         cosines = latitude_cosine(lat) * latitude_cosine(lat2)
-    a = np.sin(half_lat) ** 2 + cosines * np.sin(half_lon) ** 2
+    a = xp.sin(half_lat) ** 2 + cosines * xp.sin(half_lon) ** 2
     far = a > 0.5
-    if not np.any(far):
+    if xp is np and not np.any(far):
         return 2 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(a))
     # arcsin loses half its digits near the antipode; measure from the antipode instead.
-    rest = np.sin(np.deg2rad(np.add(lat, lat2)) / 2) ** 2 + cosines * np.cos(half_lon) ** 2
-    near_angle = 2 * np.arcsin(np.sqrt(np.minimum(a, 1.0)))
-    far_angle = np.pi - 2 * np.arcsin(np.sqrt(np.minimum(rest, 1.0)))
-    return EARTH_RADIUS_KM * np.where(far, far_angle, near_angle)
+    rest = xp.sin(xp.deg2rad(lat + lat2) / 2) ** 2 + cosines * xp.cos(half_lon) ** 2
+    angle = 2 * xp.arcsin(xp.sqrt(xp.minimum(xp.where(far, rest, a), 1.0)))
+    return EARTH_RADIUS_KM * xp.where(far, np.pi - angle, angle)
 
 
 def are_places(lat: Any, lon: Any) -> BoolArray:

@@ -33,12 +33,8 @@ GAIN_UNITS = 2.0**40
 """Of a row's mass: gains are added up as whole numbers, in whatever order."""
 REACHES_AT_ONCE = 1 << 17
 """Pairs of blocks whose reach is computed at once."""
-LENDERS = 3
-"""Sources of an entry that are remembered: the best each time that all were compared."""
 AT_ONCE = 8
-"""Outputs, or sources, that loops over them take at once."""
-SLOT_BITS = 32
-"""What a source lends stands before its place in one integer: a maximum finds both."""
+"""Outputs that loops over them take at once."""
 STILL = 1e-12
 """A table that rises by no more than this share has come to rest along its links."""
 MOST_SCALINGS = 40
@@ -91,8 +87,7 @@ class Near(NamedTuple):
     table: Array | None
     """(pairs, 64, 64) distances, where they are kept."""
     measure: Callable[[Array, Array], Array]
-    rough: Callable[[Array, Array], Array]
-    """Distances of tiles a (n,) and b (n,), and the same to single precision: (n, 64, 64)."""
+    """Distances of tiles a (n,) and b (n,): (n, 64, 64)."""
 
     def apart(self, p: Array, real: Array) -> Array:
         """Distances of the records of pairs; inf where a row is no record."""
@@ -327,85 +322,37 @@ def scale(z, c: Blocks, total):
     return out, jnp.where(c.real, sums, 1.0)
 
 
-@mapped((TABLE, PAIRS, WHOLE, WHOLE), (TABLE, TABLE))
-def lenders(z, pairs: Pairs, tiles, limits, inverse: bool):
-    """For every entry of a dense table, or of its `inverse`, the slot of the record that lends it
-    most, and what share of its own entry that is: exp(-epsilon d), to single precision. Where
-    nobody lends more, and in other tiles than `tiles`, itself. `limits` are epsilon and nats."""
-    c, near, (epsilon, nats) = pairs.blocks, pairs.near, limits
-    z = 1 / z if inverse else z
-    wanted = _acting(z, pairs, epsilon, nats) & tiles[near.first[pairs.ends(pairs.at)[2]]]
-    # Over their largest, entries of any column are in the range of single precision.
-    peaks = jnp.max(jnp.where(c.there, z, 0.0), axis=(0, 1))
-    own = jnp.where(c.there, z / peaks, 0.0).astype(jnp.float32)
-    slots = jnp.arange(c.real.size).reshape(*c.real.shape, 1)
-
-    def keyed(lent, slot):
-        # The bits of floats that are not negative are ordered as they are.
-        bits = jax.lax.bitcast_convert_type(lent, jnp.int32).astype(jnp.int64)
-        return (bits << SLOT_BITS) | slot
-
-    def body(at, _, keys):
-        a, b, _ = pairs.ends(at)
-        exponent = (epsilon * near.rough(a, b)).astype(jnp.float32)
-        factor = jnp.where(c.real[b][:, None, :] & (exponent < nats), jnp.exp(-exponent), 0)
-        lent, which = _best_of(factor, own[b])
-        return keys.at[a].max(keyed(lent, b[:, None, None] * TILE + which))
-
-    keys = _flat(fold(pairs.at, wanted, body, keyed(own, slots)))
-    slot = keys & ((1 << SLOT_BITS) - 1)
-    best = jax.lax.bitcast_convert_type((keys >> SLOT_BITS).astype(jnp.int32), jnp.float32)
-    share = jnp.where(best > 0, best / jnp.take_along_axis(_flat(own), slot, axis=0), 1)
-    return slot.astype(jnp.int32).reshape(own.shape), share.reshape(own.shape)
+@mapped((TABLE, BLOCKS, WHOLE), (TABLE, WHOLE))
+def divide(z, c: Blocks, active):
+    """A dense table with the rows of `active` (T, 64) divided by their sums; and these, 1 of rows
+    that stay."""
+    return _divided(z, c, active)
 
 
-def _best_of(factor, source):
-    """max_j factor[p, i, j] source[p, j, y] and its j, a few sources at a time."""
-    weights = jnp.moveaxis(factor, 2, 0)
-    rows = jnp.moveaxis(source, 1, 0)
-
-    def body(j, state):
-        best, which = state
-        lent = weights[j][:, :, None] * rows[j][:, None, :]
-        more = lent > best
-        return jnp.where(more, lent, best), jnp.where(more, j.astype(jnp.int32), which)
-
-    nothing = jnp.zeros((len(factor), TILE, source.shape[2]), factor.dtype)
-    state = (nothing, nothing.astype(jnp.int32))
-    return jax.lax.fori_loop(0, TILE, body, state, unroll=AT_ONCE)
-
-
-@mapped((TABLE, TABLE, (WHOLE, WHOLE), BLOCKS, WHOLE, WHOLE), (TABLE, WHOLE))
-def raise_and_scale(z, known, nearest, c: Blocks, active, limits):
-    """Rounds that raise every entry of a dense table to what its lenders and the nearest records
-    lend it, and divide rows by their sums; until their excess is small enough.
-
-    `known` are pairs of slots and shares for z, and as many for 1 / z where entries are raised from
-    below and lowered from above. Only rows of `active` (T, 64) move. `limits` are epsilon, the most
-    rounds and the excess that is enough. Returns the table and the sums of the last round, 1 of
-    rows that stay.
-    """
-    (near, distance), (epsilon, most, enough) = nearest, limits
+def _divided(z, c: Blocks, active):
     moves = c.real & active
+    sums = jnp.where(moves, summed(jnp.sum(z * c.exists[0], axis=2)), 1.0)
+    return jnp.where(c.exists[0] & moves[:, :, None], z / sums[:, :, None], z), sums
+
+
+@mapped((TABLE, (WHOLE, WHOLE), BLOCKS, WHOLE, WHOLE), (TABLE, WHOLE))
+def raise_and_divide(z, nearest, c: Blocks, active, limits, centred: bool):
+    """Rounds that raise every entry of a dense table to what the nearest records lend it, or to the
+    middle between that and what they allow it where `centred`, and `divide`; until their excess is
+    small enough. `limits` are epsilon, the most rounds and the excess that is enough."""
+    (near, distance), (epsilon, most, enough) = nearest, limits
     factor = jnp.exp(-epsilon * distance)
 
-    def raised(z, known):
+    def raised(z):
         flat = out = _flat(z)
-        for slot, share in known:
-            lent = _flat(share) * jnp.take_along_axis(flat, _flat(slot), axis=0)
-            out = jnp.maximum(out, lent)
         for k in range(near.shape[1]):
             out = jnp.maximum(out, factor[:, k, None] * flat[near[:, k]])
         return out.reshape(z.shape)
 
     def body(state):
         z, _, _, count = state
-        closed = raised(z, known[0])
-        if len(known) > 1:
-            closed = jnp.sqrt(closed / raised(1 / z, known[1]))
-        sums = summed(jnp.sum(closed * c.exists[0], axis=2))
-        sums = jnp.where(moves, sums, 1.0)
-        z = jnp.where(c.exists[0] & moves[:, :, None], closed / sums[:, :, None], z)
+        closed = jnp.sqrt(raised(z) / raised(1 / z)) if centred else raised(z)
+        z, sums = _divided(jnp.where(active[:, :, None], closed, z), c, active)
         return z, sums, excess(sums, nearest), count + 1
 
     return jax.lax.while_loop(
@@ -415,10 +362,9 @@ def raise_and_scale(z, known, nearest, c: Blocks, active, limits):
     )[:2]
 
 
-@mapped((TABLE, WHOLE, BLOCKS, WHOLE, WHOLE), (TABLE, WHOLE))
-def relax_and_scale(z, links, c: Blocks, epsilon, lowers):
-    """A dense table raised along links until nothing changes, or lowered, with rows scaled to sum
-    to 1; and what they summed to before, (T, 64)."""
+@mapped((TABLE, WHOLE, WHOLE), TABLE)
+def relax(z, links, epsilon):
+    """A dense table raised along links until nothing changes."""
     others, away = links
     lent = jnp.exp(-epsilon * away)[:, :, None]
 
@@ -429,13 +375,8 @@ def relax_and_scale(z, links, c: Blocks, epsilon, lowers):
         )
         return after, jnp.any(after > before * (1 + STILL))
 
-    turned = jnp.where(lowers, 1 / _flat(z), _flat(z))
-    rows, _ = jax.lax.while_loop(lambda state: state[1], sweep, (turned, jnp.bool_(True)))
-    out = jnp.where(lowers, 1 / rows, rows).reshape(z.shape)
-    used = c.there & c.exists[0]
-    sums = summed(jnp.sum(jnp.where(used, out, 0.0), axis=2))
-    sums = jnp.where(c.real, sums, 1.0)
-    return jnp.where(used, out / sums[:, :, None], 1.0), sums
+    rows, _ = jax.lax.while_loop(lambda state: state[1], sweep, (_flat(z), jnp.bool_(True)))
+    return rows.reshape(z.shape)
 
 
 @jax.jit

@@ -162,7 +162,7 @@ class JaxClosure(Closure):
                 put(np.pad(pairs.second, pad).astype(np.int32)),
                 put(np.pad(pairs.between, pad, constant_values=np.inf)),
                 None,
-                *(Partial(f, self.grid.tables) for f in (self.grid.distances, self.grid.rough)),
+                Partial(self.grid.distances, self.grid.tables),
             )
             place = len(self._lists)
             self._lists.append((SPARE * reach, near))
@@ -293,10 +293,14 @@ class JaxClosure(Closure):
     # Closing and scaling.
 
     def scaled(self, closed: Array, active: Any = None) -> tuple[Array, Array]:
-        """Rows scaled to sum to 1 over the floor, and their sums before."""
-        total = np.float64(self.cut.floor.sum())
+        """Rows scaled to sum to 1 over the floor, of a dense table those of `active` (T, 64); and
+        their sums before."""
+        total, c = np.float64(self.cut.floor.sum()), self.cut.blocks
         with precise():
-            return blocks.scale(self._mesh, closed, self.cut.blocks, total)
+            if c.floors is None:
+                rows = self._every if active is None else active
+                return blocks.divide(self._mesh, closed, c, rows)
+            return blocks.scale(self._mesh, closed, c, total)
 
     def close(
         self,
@@ -323,11 +327,9 @@ class JaxClosure(Closure):
 
     def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Rounds:
         """As `Closure.rounds`, though each of a dense table is followed by a few that it does not
-        count: entries are raised by the sources that lent them most and by the nearest records
-        alone. Sources are compared in single precision; what a near one lends is computed in
-        double."""
-        if self.cut.blocks.floors is None:
-            yield from self._lent_rounds(z, epsilon, nats, centred=False)
+        count: entries are raised by the nearest records alone."""
+        if self.near_first and self.cut.blocks.floors is None:
+            yield from self._dense_rounds(z, epsilon, nats, centred=False)
         active = None
         while True:
             z, sums = self.scaled(self.close(z, epsilon, active, nats))
@@ -340,41 +342,36 @@ class JaxClosure(Closure):
     ) -> Rounds:
         """As `Closure.centred_rounds`, of dense tables in the way of `rounds`, of others for all
         rows."""
-        if self.cut.blocks.floors is None:
-            yield from self._lent_rounds(z, epsilon, nats, centred=True, sums=sums)
+        if self.near_first and self.cut.blocks.floors is None:
+            yield from self._dense_rounds(z, epsilon, nats, centred=True, sums=sums)
         for side in itertools.cycle((self.lowered, self.close)):
             with precise():
                 z, sums = self.scaled(side(z, epsilon, None, nats))
             yield z, sums
 
-    def _lent_rounds(
+    def _dense_rounds(
         self, z: Any, epsilon: float, nats: float, centred: bool, sums: Any = None
     ) -> Rounds:
-        """Rounds by lenders of z, and of 1 / z where `centred`."""
-        known: dict[bool, Any] = {}
-        limits, enough = (np.float64(epsilon), np.float64(nats)), np.float64(AGREED * epsilon)
+        """Rounds over all sources, of z and of 1 / z where `centred`, each followed by some over
+        the nearest records."""
+        enough = AGREED * epsilon
+        limits = np.float64(epsilon), np.int32(BETWEEN_ROUNDS), np.float64(enough)
         active = np.ones(self.grid.members.shape, bool)
         while True:
             if centred and sums is not None:
-                off = self._excesses(np.asarray(sums).ravel()[self.slot]) > AGREED * epsilon
+                off = self._excesses(np.asarray(sums).ravel()[self.slot]) > enough
                 active = np.zeros_like(active)
                 active.ravel()[self.slot] = self._around(off)
-            with precise():
-                pairs = self._acting(z, epsilon, nats)
-                for inverse in (False, True)[: 1 + centred]:
-                    new = blocks.lenders(
-                        self._mesh, z, pairs, active.any(axis=1), limits, inverse=inverse,
-                    )  # fmt: skip
-                    # The first ones several times at first: the number of them is compiled for.
-                    known[inverse] = (new, *known.get(inverse, (new, new)))[: blocks.LENDERS]
-            for most in (1, BETWEEN_ROUNDS):
+            closed = self.close(z, epsilon, active, nats)
+            if centred:
                 with precise():
-                    z, sums = blocks.raise_and_scale(
-                        self._mesh, z, tuple(known.values()), self._nearest, self.cut.blocks,
-                        active, (limits[0], np.int32(most), enough),
-                    )  # fmt: skip
-                if most == 1:
-                    yield z, sums
+                    closed = jnp.sqrt(closed * self.lowered(z, epsilon, active, nats))
+            z, sums = self.scaled(closed, active)
+            yield z, sums
+            with precise():
+                z, sums = blocks.raise_and_divide(
+                    self._mesh, z, self._nearest, self.cut.blocks, active, limits, centred=centred
+                )
 
     def excess(self, sums: Any) -> float:
         with precise():
@@ -520,21 +517,9 @@ class JaxLinkClosure(LinkClosure, JaxClosure):
         away[place] = links.lengths
         return self._on.whole(others), self._on.whole(away)
 
-    def rounds(self, z: Any, epsilon: float, nats: float = np.inf) -> Rounds:
-        return self._rounds(z, epsilon, (False,))
-
-    def centred_rounds(
-        self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
-    ) -> Rounds:
-        return self._rounds(z, epsilon, (True, False))
-
-    def _rounds(self, z: Any, epsilon: float, sides: tuple[bool, ...]) -> Rounds:
-        for lowers in itertools.cycle(sides):
-            with precise():
-                z, sums = blocks.relax_and_scale(
-                    self._mesh, z, self._links, self.cut.blocks, np.float64(epsilon), lowers
-                )
-            yield z, sums
+    def close(self, z: Any, epsilon: float, active: Any = None, nats: float = np.inf) -> Any:
+        with precise():
+            return blocks.relax(self._mesh, z, self._links, np.float64(epsilon))
 
     def excess(self, sums: Any) -> float:
         return float(self._excesses(np.asarray(sums).ravel()[self.slot]).max())

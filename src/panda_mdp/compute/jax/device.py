@@ -30,8 +30,8 @@ from panda_mdp.compute.pairs import take_memory_as_needed
 from panda_mdp.errors import MethodError
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.metrics import (
-    EARTH_RADIUS_KM,
     Metric,
+    haversine_km,
     latitude_cosine,
 )
 from panda_mdp.space.tiles import TILE, Tiles
@@ -218,8 +218,6 @@ class TileGrid:
     """(T, 64) positions along the tiles' order; -1 is padding."""
     distances: Distances
     """Distances of tiles a (P,) to tiles b (P,): (P, 64, 64)."""
-    rough: Distances
-    """The same to single precision, for comparing sources."""
     tables: Any
     """What they read."""
     real: Array
@@ -241,7 +239,6 @@ class TileGrid:
         return cls(
             members,
             distances,
-            _rough_haversine if distances is _haversine else distances,
             jax.tree.map(place.whole, tables),
             place.whole(members >= 0),
         )
@@ -267,26 +264,10 @@ def laid_out(metric: Any, records: IntArray) -> tuple[Distances, Any]:
     return LOOPS[metric.kind], metric.vectors[records]
 
 
-def _haversine(tables, a, b, kind=jnp.float64):
-    """Differences are exact before they are rounded: near places keep their digits."""
-    lat, lon, cosine = tables
-    half = jnp.pi / 360
-    rise = (lat[a][:, :, None] - lat[b][:, None, :]) * half
-    first = lon[a][:, :, None]
-    second = lon[b][:, None, :]
-    gap = jnp.abs(first - second)
-    # Across the date line the two distances to it are exact, their sum is not small by rounding.
-    around = (180 - jnp.maximum(first, second)) + (180 + jnp.minimum(first, second))
-    turn = (jnp.where(gap > 180, around, gap) * half).astype(kind)
-    cosines = cosine.astype(kind)[a][:, :, None] * cosine.astype(kind)[b][:, None, :]
-    near = jnp.sin(rise.astype(kind)) ** 2 + cosines * jnp.sin(turn) ** 2
-    middle = ((lat[a][:, :, None] + lat[b][:, None, :]) * half).astype(kind)
-    far = jnp.sin(middle) ** 2 + cosines * jnp.cos(turn) ** 2
-    angle = 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(jnp.where(near <= 0.5, near, far), kind(1))))
-    return kind(EARTH_RADIUS_KM) * jnp.where(near <= 0.5, angle, kind(jnp.pi) - angle)
-
-
-_rough_haversine = partial(_haversine, kind=jnp.float32)
+def _haversine(tables, a, b):
+    lat, lon, cosine = (table[a][:, :, None] for table in tables)
+    lat2, lon2, cosine2 = (table[b][:, None, :] for table in tables)
+    return haversine_km(lat, lon, lat2, lon2, cosine * cosine2, jnp)
 
 
 def _euclidean(vectors, a, b):
