@@ -313,7 +313,7 @@ class Comparison:
 
     def load_solver(self) -> None:
         """One step of the first-order method, whose loops take as long to compile as all others."""
-        from panda_mdp.methods.optimal.halpern import CpuSolver
+        from panda_mdp.methods.optimal.graph_solver import CpuSolver
 
         small = self.small
         CpuSolver(small, constraint_graph(small.domain, small.epsilon), _even(small)).advance(1)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from panda_mdp.methods.optimal.halpern import CpuSolver
+from panda_mdp.methods.optimal.graph_solver import CpuSolver
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.program import all_pairs
 

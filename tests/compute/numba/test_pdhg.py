@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array, vstack
 
 from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
-from panda_mdp.methods.optimal.halpern import ROW_PULL, CpuSolver, growths
+from panda_mdp.methods.optimal.graph_solver import ROW_PULL, CpuSolver, growths
 from panda_mdp.methods.optimal.program import all_pairs
 
 

@@ -21,7 +21,7 @@ from helpers import displacement_problem, random_domain
 from panda_mdp import optimal
 from panda_mdp.compute.closure import Closure
 from panda_mdp.methods.optimal.program import constraint_graph
-from panda_mdp.methods.optimal.halpern import CpuSolver
+from panda_mdp.methods.optimal.graph_solver import CpuSolver
 from panda_mdp.methods.optimal.program import warm_start
 from panda_mdp.privacy.audit import largest_rate
 

@@ -50,7 +50,7 @@ def over_devices() -> dict[str, object]:
 
     from panda_mdp.compute.jax.closure import JaxClosure
     from panda_mdp.compute.jax.device import make_mesh, precise
-    from panda_mdp.methods.optimal.halpern import CpuSolver
+    from panda_mdp.methods.optimal.graph_solver import CpuSolver
     from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
     problem, mesh = town(), make_mesh()

@@ -19,7 +19,7 @@ from panda_mdp.compute.closure import Closure, closure_of
 from panda_mdp.compute.jax.closure import JaxClosure
 from panda_mdp.compute.pairs import chosen_backend
 from panda_mdp.errors import MissingDependencyError, PrivacyError
-from panda_mdp.methods.optimal.halpern import CpuSolver
+from panda_mdp.methods.optimal.graph_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
 from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine, accelerator, choose
 from panda_mdp.methods.optimal.program import Graph, TilingTuning

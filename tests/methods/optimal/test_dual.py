@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from panda_mdp import Domain, Problem
-from panda_mdp.methods.optimal.halpern import growths
 from panda_mdp.methods.optimal.lp import solve_lp
 from panda_mdp.methods.optimal.program import (
     Graph,
@@ -23,6 +22,7 @@ from panda_mdp.methods.optimal.program import (
     centre_bound,
     edge_multipliers,
     free_bound,
+    growths,
 )
 from panda_mdp.table.bound import dual_bound, total_from_below
 

@@ -18,10 +18,9 @@ from panda_mdp.methods.optimal.halpern import (
     SCALE_ANEW,
     SMALLEST,
     Halpern,
-    growths,
     root_scale,
 )
-from panda_mdp.methods.optimal.program import all_pairs
+from panda_mdp.methods.optimal.program import all_pairs, growths
 from panda_mdp.table.bound import total_from_below
 
 

@@ -10,7 +10,7 @@ import pytest
 from panda_mdp import Domain, Problem
 from panda_mdp.base.arrays import incidence
 from panda_mdp.compute.numba.pdhg import least_reduced_costs
-from panda_mdp.methods.optimal.halpern import CpuSolver, growths
+from panda_mdp.methods.optimal.graph_solver import CpuSolver, growths
 from panda_mdp.methods.optimal.program import Graph, boxed_bound, edge_multipliers, free_bound
 from panda_mdp.table.bound import dual_bound
 

@@ -21,15 +21,14 @@ from panda_mdp.compute.jax import pdhg, triton
 from panda_mdp.compute.jax.device import make_mesh, precise, require_memory
 from panda_mdp.errors import MethodError, Stopped
 from panda_mdp.loss import DistanceLoss
-from panda_mdp.methods.optimal.halpern import (
+from panda_mdp.methods.optimal.graph_solver import (
     BLOCK_ENTRIES,
-    CHECK,
     LEAST_BLOCK,
     LEAST_BLOCKS,
     CpuSolver,
     block_size,
-    squared_distance,
 )
+from panda_mdp.methods.optimal.halpern import CHECK, squared_distance
 from panda_mdp.methods.optimal.jax_solver import JaxSolver, bytes_needed
 from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine
 from panda_mdp.methods.optimal.program import (
@@ -608,7 +607,7 @@ def test_what_is_needed_is_not_understated():
     solver = make("jax", problem, graph, uniform(problem))
     solver.advance(CHECK)
     held = jax.tree.leaves([solver._point, solver._anchored, solver._costs, solver._scale])
-    needed = bytes_needed(solver.nodes.size, solver.room, problem.outputs_count)
+    needed = bytes_needed(solver.program.size, solver.room, problem.outputs_count)
     assert sum(array.nbytes for array in held) < needed
 
 

@@ -8,9 +8,11 @@ space. Arrays of nodes are padded; the last node is of no record.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -28,12 +30,8 @@ from panda_mdp.compute.jax.device import (
 )
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.optimal.finish import Candidate, SparseFinish
-from panda_mdp.methods.optimal.halpern import (
-    ROW_PULL,
-    SCALE_ANEW,
-    SMALLEST,
-    GraphSolver,
-)
+from panda_mdp.methods.optimal.graph_solver import GraphSolver
+from panda_mdp.methods.optimal.halpern import ROW_PULL, SCALE_ANEW, SMALLEST
 from panda_mdp.methods.optimal.program import (
     TILING,
     WIDER,
@@ -149,6 +147,8 @@ def _padded(array: Any, size: int) -> Any:
 class JaxSolver(GraphSolver):
     """Iterates in float32 on the devices of a mesh."""
 
+    on_host = False
+    program: Nodes
     few_multipliers = 1 << 25
     """Of one side of the edges: up to here iterating over some more costs less than compiling
     anew."""
@@ -173,7 +173,7 @@ class JaxSolver(GraphSolver):
     def _build(self, nodes: Nodes, z: Array) -> None:
         """Take over nodes and a table on them."""
         self.tiling = nodes.tiling
-        self.nodes = nodes
+        self.program = nodes
         self._on = nodes.on
         length = self._room(nodes.edges(self.graph), 0)
         require_memory(bytes_needed(nodes.size, length, self._on.width), self._mesh)
@@ -181,7 +181,7 @@ class JaxSolver(GraphSolver):
         self._costs, self._scale, x, unit = pdhg.begin(
             self._mesh, nodes.costs, z, nodes.arrays.real, self._exists, smallest=SMALLEST
         )
-        self.unit = float(unit)
+        self._cost, self.unit = self._costs[1], float(unit)
         put = self._on.whole
         last = np.full(length, nodes.size - 1, np.int32)
         self._edges: Any = tuple(put(part) for part in (last, last, np.zeros_like(last)))
@@ -191,11 +191,34 @@ class JaxSolver(GraphSolver):
         self._growths = np.ones((2, 1))
         self._lifted = 0
         self._extend(self.graph)
-        self._restart()
 
     @property
     def _mesh(self) -> Mesh:
         return self._on.mesh
+
+    def _precisely(self) -> AbstractContextManager[Any]:
+        return precise()
+
+    def _stored(self, forms: Any) -> Any:
+        return forms.on_device(self._on, self.program.size)
+
+    @property
+    def _entry_scale(self) -> Array:
+        return self._scale.of_entries
+
+    def entries(self) -> Array:
+        return self.table()
+
+    def _ahead(self, keep: float) -> Array:
+        x, anchor = self._point[0], self._anchored[0]
+        return (x - np.float32(1 - keep) * anchor) * (self._scale.of_entries / np.float32(keep))
+
+    def _charge(self, added: Array) -> None:
+        self._cost = self._costs[1] + added
+
+    def _stiffen(self, added: Array) -> None:
+        degree = self._own_degree + jnp.ceil(added).astype(self._own_degree.dtype)
+        self._edges = self._edges._replace(degree=degree)
 
     def _room(self, edges: int, length: int) -> int:
         """Edges with their padding, where lists have this length already, 0 at first. Where they
@@ -215,10 +238,9 @@ class JaxSolver(GraphSolver):
     def _join(self, graph: Graph) -> None:
         with precise():
             self._extend(graph)
-        self._restart()
 
     def _extend(self, graph: Graph) -> None:
-        order, new, count = self.nodes.lift_edges(graph)
+        order, new, count = self.program.lift_edges(graph)
         known = np.int32(self._growths.shape[1])
         more = growths(self.problem, graph.length[order])
         self._growths = np.concatenate([self._growths, more], axis=1)
@@ -229,9 +251,18 @@ class JaxSolver(GraphSolver):
         growth = tuple(self._on.whole(_padded(part, longest)) for part in self._growths)
         x, mu, u = self._point
         self._edges, u = pdhg.joined(
-            self._mesh, self._edges[:3], new, u, known, growth, length=length, nodes=self.nodes.size
+            self._mesh,
+            self._edges[:3],
+            new,
+            u,
+            known,
+            growth,
+            length=length,
+            nodes=self.program.size,
         )
         self._point = (x, mu, u)
+        self._own_degree = self._edges.degree
+        self._built()
 
     def _widen(self) -> None:
         """Go on from the current table with tiles that see more."""
@@ -241,11 +272,11 @@ class JaxSolver(GraphSolver):
         z = self.table()
         with precise():
             nodes = Nodes(self.problem, tiling, self._devices)
-            self._build(nodes, pdhg.moved(z, self.nodes.arrays, nodes.arrays))
+            self._build(nodes, pdhg.moved(z, self.program.arrays, nodes.arrays))
 
     def _rescale(self) -> None:
         with precise():
-            real = self.nodes.arrays.real
+            real = self.program.arrays.real
             self._point, self._scale = pdhg.rescale(
                 self._mesh, self._point, self._scale, self._edges, real, self._exists,
                 smallest=SMALLEST,
@@ -254,12 +285,12 @@ class JaxSolver(GraphSolver):
     def _anchor(self) -> None:
         self._anchored = self._point
 
-    def _iterate(self, steps: int, since: int) -> float:
+    def _run(self, steps: int, since: int) -> float:
         many = not self.tiling.one
         with precise():
             self._point, moved = pdhg.run(
-                self._mesh, self._point, self._anchored, self._costs[1], self._scale, self._edges,
-                self.nodes.arrays, (np.int32(steps), np.float32(since), np.float64(self.weight)),
+                self._mesh, self._point, self._anchored, self._cost, self._scale, self._edges,
+                self.program.arrays, (np.int32(steps), np.float32(since), np.float64(self.weight)),
                 row_pull=ROW_PULL,
                 kernels=many and triton.available(self._mesh.local_devices[0]),
             )  # fmt: skip
@@ -278,7 +309,7 @@ class JaxSolver(GraphSolver):
         return DeviceFinish(self.problem, self._devices)
 
     def matrix(self) -> FloatArray:
-        return self.nodes.whole(self._on.host(self.table())[: self.nodes.count])
+        return self.program.whole(self._on.host(self.table())[: self.program.count])
 
     def table(self) -> Array:
         """The current table where it lies, node by node and padded."""
@@ -296,26 +327,27 @@ class JaxSolver(GraphSolver):
         every output of a tile once, and its loss."""
         z, loss = self._current()
         with precise():
-            folded = pdhg.folded(z, self.nodes.arrays, self._on.whole(self.tiling.fold))
-            return self.nodes.sees, folded, float(loss)
+            folded = pdhg.folded(z, self.program.arrays, self._on.whole(self.tiling.fold))
+            return self.program.sees, folded, float(loss)
 
     def lent(self) -> Lent:
         host = self._on.host
         edges = self._edges
         ends = np.stack([np.asarray(edges.first), np.asarray(edges.second)], axis=1)
         # The others are padding.
-        real = np.flatnonzero(ends[:, 0] < self.nodes.count)
+        real = np.flatnonzero(ends[:, 0] < self.program.count)
         above, (own, other) = np.asarray(edges.above), map(host, self._point[2])
         sides, inverse = (own[real], other[real]), host(self._scale.inverse)
-        return Lent(self.nodes, ends[real], above[real], sides, inverse, self.unit)
+        return Lent(self.program, ends[real], above[real], sides, inverse, self.unit)
 
-    def least(self) -> FloatArray:
+    def least(self, added: Array | None = None) -> FloatArray:
         with precise():
+            cost = self._costs[0] if added is None else self._costs[0] + added
             least = pdhg.least(
-                self._mesh, self._costs[0], self._point[2], self._scale.inverse, self._edges,
+                self._mesh, cost, self._point[2], self._scale.inverse, self._edges,
                 np.float64(self.unit),
             )  # fmt: skip
-            return self.nodes.least_of_records(np.asarray(least)[: self.nodes.count])
+            return self.program.least_of_records(np.asarray(least)[: self.program.count])
 
 
 def bytes_needed(nodes: int, edges: int, outputs: int) -> int:

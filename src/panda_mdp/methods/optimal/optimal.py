@@ -31,7 +31,7 @@ from panda_mdp.errors import (
 from panda_mdp.loss import MOST_STORED, DistanceLoss
 from panda_mdp.methods.adjust import remap, rows_of
 from panda_mdp.methods.certify import Budget, Report, Solver, Standing, TableSolver, certify
-from panda_mdp.methods.optimal.halpern import CpuSolver, GraphSolver
+from panda_mdp.methods.optimal.graph_solver import CpuSolver, GraphSolver
 from panda_mdp.methods.optimal.lp import SmallLp
 from panda_mdp.methods.optimal.program import (
     TILING,

@@ -193,6 +193,8 @@ class TilingTuning:
     most_nats: float = 60.0
     limited: float = 1e-3
     """Of the bound: what lies outside may take from it before tiles see more."""
+    rescales: bool = True
+    """Whether steps are scaled by the table, which an objective that follows may move far away."""
 
 
 TILING = TilingTuning()

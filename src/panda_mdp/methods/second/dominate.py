@@ -194,10 +194,10 @@ class Combined(Forms):
             terms += found
         return terms
 
-    def on(self, program: Program) -> Forms:
-        if not program.tiling.one:
+    def on(self, program: Program, tiled: bool) -> Forms:
+        if tiled:
             return Tiled.over(program, self)
-        own = tuple(replace(m, gain=m.gain.on(program)) for m in self.measures)
+        own = tuple(replace(m, gain=m.gain.on(program, tiled)) for m in self.measures)
         return replace(self, measures=own)
 
     @property

@@ -39,6 +39,7 @@ from panda_mdp.errors import PrivacyError, Stopped
 from panda_mdp.methods.adjust import best_response
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
 from panda_mdp.methods.optimal.finish import Candidate
+from panda_mdp.methods.optimal.graph_solver import GraphSolver
 from panda_mdp.methods.optimal.lp import (
     INFLATED,
     LARGEST_EXPONENT,
@@ -47,10 +48,9 @@ from panda_mdp.methods.optimal.lp import (
     boxed_rows,
     entry_bounds,
 )
-from panda_mdp.methods.optimal.optimal import Engine, choose
+from panda_mdp.methods.optimal.optimal import CpuEngine, Engine, JaxEngine, choose
 from panda_mdp.methods.optimal.program import (
     ALL_PAIRS_RECORDS,
-    Program,
     all_pairs,
     boxed_bound,
     constraint_graph,
@@ -58,7 +58,6 @@ from panda_mdp.methods.optimal.program import (
     free_bound,
     one_row,
 )
-from panda_mdp.methods.second.engines import engine_with
 from panda_mdp.methods.second.objectives import Forms
 from panda_mdp.privacy.quantise import TOTAL, estimate, quantise_floored, repair
 from panda_mdp.problem import Problem
@@ -68,7 +67,6 @@ from panda_mdp.table.mechanism import Mechanism, audited_table, floor_row, norma
 
 if TYPE_CHECKING:
     from panda_mdp.methods.optimal.program import Lent
-    from panda_mdp.methods.second.first_order import TradeOff
 
 
 CHECK = 80
@@ -120,17 +118,11 @@ class Trade:
     """Of the forms, (guesses, m)."""
     price: float
     rate: float = 1.0
-    program: Program | None = None
-    """On whose nodes the forms are, where they are not those of records."""
 
     def cost(self, problem: Problem) -> FloatArray:
         """What every table pays at most for rate loss + price v, (K, m)."""
         # What rounds the products and the sum is within what `below` leaves.
-        below = self.forms.below(self.weights)
-        if self.program is not None:
-            # Of an output that a tile has twice any one of its forms will do.
-            below = self.program.whole(np.where(self.program.again, 0.0, below))
-        return self.rate * problem.weighted_loss + self.price * below
+        return self.rate * problem.weighted_loss + self.price * self.forms.below(self.weights)
 
     def proof(self, problem: Problem, multipliers: Multipliers) -> Traded | None:
         """What multipliers at that cost prove, as files hold it, where they can."""
@@ -422,11 +414,21 @@ class ExactLimit(LimitSolver, OneLp):
         return shares.reshape(self.problem.loss.shape) * self._most
 
 
+def engine_with(engine: Engine, tiles: bool = True) -> Engine:
+    """The same machine where an objective is followed: one accelerator."""
+    tuning = replace(engine.tiling, rescales=False)
+    if isinstance(engine, JaxEngine):
+        return JaxEngine(engine.mesh.local_devices[:1], tuning)
+    # Losses outside of tables that are closed as a whole are worked out anew at every look.
+    least = tuning.least_outputs if tiles else 1 << 62
+    return CpuEngine(replace(tuning, least_outputs=least, host_outputs=least))
+
+
 class Descent(LimitSolver):
     """The first-order method at a price that is moved until the limit is met."""
 
     def __init__(
-        self, limit: Limit, solver: TradeOff | None = None, engine: Engine | None = None
+        self, limit: Limit, solver: GraphSolver | None = None, engine: Engine | None = None
     ) -> None:
         super().__init__(limit)
         self.engine = engine or engine_with(choose("cpu"), tiles=False)
@@ -524,8 +526,7 @@ class Descent(LimitSolver):
         if self.ended is not None:
             return -math.inf
         solver, limit = self.solver, self.limit
-        weights, program = solver.weights, solver.program
-        trade = Trade(limit.on_loss, limit.most, solver.on, weights, self.price, program=program)
+        trade = Trade(limit.on_loss, limit.most, solver.on, solver.weights, self.price)
         bound = trade.bound(solver.least_trade())
         if bound > self._best:
             kept = solver.on_host and self.problem.loss.size <= MOST_STORED_MULTIPLIERS

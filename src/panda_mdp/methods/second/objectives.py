@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import AnyArray, Float32Array, FloatArray, IntArray
+from panda_mdp.base.arrays import AnyArray, Float32Array, FloatArray, IntArray, owners
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.optimal.program import Program
 from panda_mdp.problem import Problem, check_number
@@ -166,11 +167,12 @@ class Forms:
         """Weights of these forms on other nodes."""
         return weights
 
-    def on(self, program: Program) -> Forms:
-        """The same forms of tables on the nodes of a program, its records in their order there."""
-        if program.tiling.one:
-            return replace(self, coefficients=self.coefficients[..., program.record])
-        return Tiled.over(program, self)
+    def on(self, program: Program, tiled: bool) -> Forms:
+        """The same forms of tables on the nodes of a program, its records in their order there;
+        gains, which `tiled` forms are of."""
+        if tiled:
+            return Tiled.over(program, self)
+        return replace(self, coefficients=self.coefficients[..., program.record])
 
     @property
     def gains(self) -> list[tuple[float, Forms]]:
@@ -262,10 +264,14 @@ class Tiled(Forms):
     """Of every gain."""
     steep: Any
     """The coefficients times the sums over all guesses of the same gain and node."""
-    share: FloatArray
+    share: Any
     """(nodes,)."""
     keys: IntArray
     """A number for every guess of a gain and a tile, ascending: the same on other nodes."""
+    group: Any
+    """Of every guess."""
+    xp = np
+    """What arrays of nodes are of: NumPy, or JAX (device_forms.py)."""
 
     @classmethod
     def over(cls, program: Program, forms: Forms) -> Tiled:
@@ -293,67 +299,76 @@ class Tiled(Forms):
             for data in (value, steep)
         )
         rates = np.array([rate for rate, _ in forms.gains])
-        stiffness = forms.stiffness
-        return cls(stiffness, matrix, starts, of_gain, rates, steeper, shares, keys)
+        own = owners(starts)
+        return cls(forms.stiffness, matrix, starts, of_gain, rates, steeper, shares, keys, own)
 
-    @property
-    def rate(self) -> Float32Array:
+    def on_device(self, placement: Any, size: int) -> Any:
+        """The same on an accelerator, where so many nodes are."""
+        from panda_mdp.methods.second.device_forms import stored
+
+        return stored(self, placement, size)
+
+    @cached_property
+    def rate(self) -> Any:
         """Of every guess, as a column."""
-        return self.rates[self.gain, None].astype(np.float32)
+        return self.rates[self.gain, None]
 
-    def forward(self, table: FloatArray) -> FloatArray:
-        return self.rate * (self.coefficients @ table)
+    @cached_property
+    def _single(self) -> Any:
+        return self.rate.astype(np.float32)
 
-    def adjoint(self, weights: FloatArray) -> FloatArray:
-        return self.coefficients.T @ (self.rate * weights)
+    def forward(self, table: Any) -> Any:
+        return self._single * (self.coefficients @ table)
 
-    def below(self, weights: FloatArray) -> FloatArray:
-        exact = replace(self, coefficients=self.coefficients.astype(float))
-        groups = [on_simplex(weights[part].astype(float)) for part in self.groups]
-        made = exact.coefficients.T @ (self.rates[self.gain, None] * np.concatenate(groups))
+    def adjoint(self, weights: Any) -> Any:
+        return self.coefficients.T @ (self._single * weights)
+
+    def below(self, weights: Any) -> Any:
+        xp = self.xp
+        positive = xp.maximum(weights.astype(float), 0.0)
+        sums, count = (
+            self.over_groups("add", w)[self.group] for w in (positive, 1.0 + 0 * positive)
+        )
+        shares = xp.where(sums > 0, positive, 1.0) / xp.where(sums > 0, sums, count)
+        made = self.coefficients.astype(float).T @ (self.rate * shares)
         # Storing coefficients in single precision may have made them larger.
         return made * (1 - STORED)
 
-    @property
-    def groups(self) -> list[slice]:
-        """The guesses of each."""
-        return [slice(a, b) for a, b in pairwise(self.starts.tolist())]
-
-    def shares(self) -> FloatArray:
+    def shares(self) -> Any:
         return self.share
 
-    def steepness(self, weight: FloatArray) -> FloatArray:
-        largest = self._largest(self.steep @ weight.astype(np.float32))
+    def steepness(self, weight: Any) -> Any:
+        largest = self.over_groups("maximum", self.steep @ weight.astype(np.float32))
         # Steps of several gains add up: each has its share of them.
-        each = len(self.rates) * np.repeat(largest, np.diff(self.starts), axis=0)
-        return each * self.rate**2
+        return len(self.rates) * largest[self.group] * self._single**2
 
-    def _largest(self, values: FloatArray) -> FloatArray:
-        return np.maximum.reduceat(values, self.starts[:-1], axis=0)
+    def over_groups(self, kind: str, values: Any) -> Any:
+        """Sums or largest numbers of every group, (groups, width)."""
+        return getattr(np, kind).reduceat(values, self.starts[:-1], axis=0)
 
-    def values(self, table: FloatArray) -> FloatArray:
+    def values(self, table: Any) -> FloatArray:
         """What every gain is worth, without its rate."""
-        best = self._largest(self.coefficients @ table).sum(axis=1, dtype=float)
-        of_group = self.gain[self.starts[:-1]]
-        return np.bincount(of_group, best, minlength=len(self.rates)).astype(float)
+        best = np.asarray(self.over_groups("maximum", self.coefficients @ table), dtype=float)
+        groups = self.gain[self.starts[:-1]]
+        sums = best.sum(axis=1)[: len(groups)]
+        return np.bincount(groups, sums, minlength=len(self.rates)).astype(float)
 
-    def onto(self, weights: FloatArray) -> FloatArray:
+    def onto(self, weights: Any) -> Any:
         project = super().onto
-        parts = [project(weights[part]).astype(np.float32) for part in self.groups]
-        return np.concatenate(parts)
+        parts = (weights[a:b] for a, b in pairwise(self.starts.tolist()))
+        return np.concatenate([project(part).astype(np.float32) for part in parts])
 
-    def heaviest(self, values: FloatArray) -> FloatArray:
-        each = np.repeat(self._largest(values), np.diff(self.starts), axis=0)
-        return (values >= each).astype(np.float32)
+    def heaviest(self, values: Any) -> Any:
+        return (values >= self.over_groups("maximum", values)[self.group]).astype(np.float32)
 
-    def at(self, forms: Forms) -> Tiled:
+    def at(self, forms: Forms) -> Self:
         """The same gains at the rates of forms."""
         return replace(self, rates=np.array([rate for rate, _ in forms.gains]))
 
-    def taken_over(self, before: Tiled, weights: FloatArray) -> FloatArray:
+    def taken_over(self, before: Any, weights: Any) -> Any:
         at = np.minimum(np.searchsorted(before.keys, self.keys), len(before.keys) - 1)
         known = before.keys[at] == self.keys
-        return np.where(known[:, None], weights[at], np.float32(0))
+        return np.where(known[:, None], np.asarray(weights)[at], np.float32(0))
 
 
 def on_simplex(weights: FloatArray) -> FloatArray:
@@ -437,7 +452,7 @@ class Guesses(Forms):
     def shares(self) -> FloatArray:
         return relative(self.problem.prior[self.records])
 
-    def on(self, program: Program) -> Forms:
+    def on(self, program: Program, tiled: bool) -> Forms:
         own = self.coefficients[..., program.record]
         return replace(self, coefficients=own, records=program.record)
 

@@ -13,8 +13,7 @@ from panda_mdp.errors import MethodError
 from panda_mdp.methods.certify import WORTH, Budget, Report, Standing, certify
 from panda_mdp.methods.optimal.optimal import FirstOrder, Machine, choose, solver_for
 from panda_mdp.methods.optimal.program import one_row
-from panda_mdp.methods.second.engines import engine_with
-from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit, LimitSolver
+from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit, LimitSolver, engine_with
 from panda_mdp.methods.second.objectives import Name, check_name, objective, quantity
 from panda_mdp.problem import Problem, check_number
 from panda_mdp.table.bound import Proved
