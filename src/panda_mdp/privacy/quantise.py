@@ -123,11 +123,8 @@ def quantise_floored(
         missing = room - np.add.reduceat(weights, first)
         weights += np.floor(share * np.repeat(missing * (1 - SLACK), count)).astype(np.int64)
     weights = np.maximum(weights, least)
-    missing = room - np.add.reduceat(weights, first)
-    top = np.flatnonzero(weights == np.repeat(np.maximum.reduceat(weights, first), count))
-    row = np.repeat(np.arange(len(first)), count)[top]
-    largest = top[np.concatenate([[True], row[1:] != row[:-1]])]
-    weights[largest] += missing
+    largest = FlooredRows(whole, starts, columns, weights).largest()
+    weights[largest] += room - np.add.reduceat(weights, first)
     return FlooredRows(whole, starts, columns, weights)
 
 

@@ -108,6 +108,11 @@ class GraphSolver(Halpern):
         self._begin(Tiling.whole(problem) if tiling is None else tiling, start)
 
     @property
+    def tiled(self) -> bool:
+        """Whether objectives are gains over the nodes of tiles, or on an accelerator."""
+        return not (self.on_host and self.program.tiling.one)
+
+    @property
     @abstractmethod
     def finish(self) -> Any:
         """What makes sparse tables of these (finish.py)."""
@@ -187,19 +192,18 @@ class GraphSolver(Halpern):
     def follow(self) -> None:
         """Take in the forms that matter for where the table is now."""
         with self._precisely():
-            if self.program.tiling.one and self.on_host:
-                forms = self.forms.moved(self.matrix(), self._w)
-            else:
+            if self.tiled:
                 forms = self.forms.paced(self.on.values(self.entries()))
+            else:
+                forms = self.forms.moved(self.matrix(), self._w)
             if forms is not self.forms:
                 self._take(forms)
                 self._restart()
 
     def _take(self, forms: Any) -> None:
         self.forms = forms
-        sparse = not (self.on_host and self.program.tiling.one)
-        known = sparse and self._on_nodes is self.program
-        self.on = self.on.at(forms) if known else self._stored(forms.on(self.program, sparse))
+        known = self.tiled and self._on_nodes is self.program
+        self.on = self.on.at(forms) if known else self._stored(forms.on(self.program, self.tiled))
         self._on_nodes = self.program
         share = self.on.shares()
         steep = self.on.steepness(self._entry_scale**2 / share[:, None])

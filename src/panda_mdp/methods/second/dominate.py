@@ -301,7 +301,8 @@ def least_factor(
     limits: list[Measure] = []
     # On tiles and accelerators the error is not followed: of a loss that is the displacement, and
     # of reports that are their own best guesses, as those are that are handed out, it is the loss.
-    if before is None or corners or not before.on_nodes:
+    iterates = before and before.iterates
+    if corners or not (iterates and iterates.tiled):
         table = None if before is None else first.matrix
         for prior, (loss, error) in zip(priors, theirs, strict=True):
             limits += _limits(replace(problem, prior=prior), loss, error, table)

@@ -152,7 +152,7 @@ def limit_attacker(
 
 def second_solve(
     limit: Limit,
-    before: First | None,
+    before: FirstOrder | None,
     budget: Budget,
     progress: Report | None,
     work: tuple[int, float] = (LEAST_LIMIT_WORK, LIMIT_WORK),
@@ -210,16 +210,6 @@ def check_limit(
     return row
 
 
-class First(FirstOrder):
-    """The first solve, which a second one can go on with."""
-
-    @property
-    def on_nodes(self) -> bool:
-        """Whether forms are those of the nodes of tiles, or on an accelerator."""
-        iterates = self.iterates
-        return iterates is not None and not (iterates.on_host and iterates.program.tiling.one)
-
-
 def first_table(
     first: Problem | Mechanism,
     backend: Machine,
@@ -227,7 +217,7 @@ def first_table(
     progress: Report | None = None,
     gains: bool = True,
     most_exact: int = EXACT_ENTRIES,
-) -> tuple[Mechanism, First | None]:
+) -> tuple[Mechanism, FirstOrder | None]:
     """The table of least loss in half of the time, and what iterated on it or would; None where the
     LP is small. What follows is on tiles, and on accelerators, where it is about `gains` alone."""
     problem = first if isinstance(first, Problem) else first.problem
@@ -237,11 +227,11 @@ def first_table(
         return table or certify(solver, halved(budget), progress).mechanism(), None
     engine = choose(backend)
     host = engine.name == "cpu"
-    before = First(problem, engine_with(engine, gains) if gains or host else engine)
+    before = FirstOrder(problem, engine_with(engine, gains) if gains or host else engine)
     table = table or certify(before, halved(budget), progress).mechanism()
     if not (gains or host):
         # An error is followed on the cores of this machine.
-        before = First(problem, engine_with(choose("cpu"), gains))
+        before = FirstOrder(problem, engine_with(choose("cpu"), gains))
     return table, before
 
 
