@@ -146,9 +146,9 @@ def test_what_highs_calls_infeasible_is_tried_again():
     problem, tolerances = town(), []
 
     class Doubting(Lp):
-        def __init__(self, *arguments):
+        def __init__(self, *arguments, **bounds):
             tolerances.append(arguments[5])
-            super().__init__(*arguments)
+            super().__init__(*arguments, **bounds)
 
         def solve(self, time_limit=None):
             answer = super().solve(time_limit)

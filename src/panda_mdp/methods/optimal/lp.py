@@ -165,6 +165,8 @@ class OneLp(TableSolver):
     attempts: tuple[tuple[Any, ...], ...] = (("ipm", None),)
     """Algorithms, tolerances and whether HiGHS presolves, each where the ones before failed."""
     solver: type[Lp] = Lp
+    lower: FloatArray | None = None
+    """Of the variables, where it is not 0."""
     answer = Answer()
 
     def begin(self, standing: Standing) -> None:
@@ -198,7 +200,7 @@ class OneLp(TableSolver):
             self.ended = Stopped.TIME_LIMIT
             if left is not None and left <= 0:
                 return
-            self.answer, self.ended = self.solver(*parts, *attempt).attempt(left)
+            self.answer, self.ended = self.solver(*parts, *attempt, lower=self.lower).attempt(left)
             self.iterations += self.answer.iterations
             self.status = self.answer.status
             if self.ended is not Stopped.FAILED:

@@ -34,7 +34,7 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, offsets
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.threads import check_time
-from panda_mdp.compute.highs import Answer, multipliers
+from panda_mdp.compute.highs import Answer, multipliers, sum_rows
 from panda_mdp.errors import PrivacyError, Stopped
 from panda_mdp.methods.adjust import best_response
 from panda_mdp.methods.certify import Standing, TableSolver, Tuning
@@ -359,10 +359,9 @@ class ExactLimit(LimitSolver, OneLp):
         ceilings = self._ceilings
         outputs = most.shape[1]
         private, lower, upper, self._factors = boxed_rows(self.graph.ends, self.exponent, most)
-        signs = [1.0 if c.gain.least >= 0 else -1.0 for c in ceilings]
         values = scipy.sparse.vstack([c.gain.rows(outputs) / c.reference for c in ceilings])
         tops: Any = scipy.sparse.block_diag(
-            [np.full((c.gain.guesses, 1), sign) for sign, c in zip(signs, ceilings, strict=True)]
+            [np.ones((ceiling.gain.guesses, 1)) for ceiling in ceilings]
         )
         self._shared = np.array([*(c.shared for c in ceilings), not limit.on_loss])
         blocks: Any = [
@@ -374,13 +373,15 @@ class ExactLimit(LimitSolver, OneLp):
             ],
             [
                 None,
-                scipy.sparse.kron(scipy.sparse.diags_array(signs), np.ones((1, outputs))),
+                sum_rows(len(ceilings), outputs),
                 -1.0 * self._shared[:-1, None],
             ],
             [scipy.sparse.csr_array(self._cost[None]), None, -1.0 * self._shared[-1:, None]],
         ]
         rows = scipy.sparse.csr_array(scipy.sparse.block_array(blocks))
         rows.eliminate_zeros()
+        # What is not of the table may be of any sign.
+        self.lower = np.where(np.arange(rows.shape[1]) < most.size, 0.0, -np.inf)
         room = [ceiling.aim / ceiling.reference for ceiling in ceilings]
         room.append((limit.most - self._free) / self.scale if limit.on_loss else 0.0)
         free = np.full(rows.shape[0] - len(lower), -np.inf)

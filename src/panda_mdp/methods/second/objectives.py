@@ -129,17 +129,12 @@ class Forms:
         """What an LP keeps them below, where the loss is limited to `most` or else they are."""
         unit = float(np.abs(self.coefficients).sum(axis=-1).max()) or 1.0
         if on_loss:
-            return [Measure("", self, unit, aim=self.least)]
+            return [Measure("", self, unit)]
         return [Measure("", self, unit, False, most, most)]
 
     def priced(self, ceilings: Sequence[Measure], prices: FloatArray) -> tuple[Forms, float]:
         """The forms of an LP's ceilings at its prices, and what all of them are at."""
         return ceilings[0].gain, float(prices[0])
-
-    @property
-    def least(self) -> float:
-        """No value is smaller."""
-        return 0.0
 
     def rows(self, outputs: int) -> scipy.sparse.csr_array:
         """The forms as rows over the entries of a table, those of a guess behind each other."""
@@ -466,10 +461,6 @@ class Guesses(Forms):
 
     def value(self, table: FloatArray) -> float:
         return -place_error(self.problem, table, self.at_rest)
-
-    @property
-    def least(self) -> float:
-        return float(self.coefficients.sum(axis=2).min())
 
     def rows(self, outputs: int) -> scipy.sparse.csr_array:
         # By guess, output and record; an output's forms are of its own entries.
