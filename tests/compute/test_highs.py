@@ -90,17 +90,18 @@ def test_an_interrupt_cancels_and_is_raised(monkeypatch):
     assert Worker.joined == 2
 
 
-def test_privacy_rows_are_the_scaled_constraints_of_each_direction_edge_and_output():
+def test_privacy_rows_are_the_scaled_constraints_of_each_edge_direction_and_output():
     ends = np.array([[0, 2], [1, 3]])
     exponent = np.array([0.3, 25.0])
     z = np.random.default_rng(0).random((4, 3))
     values = (privacy_rows(ends, exponent, 4, 3) @ z.ravel()).reshape(2, 2, 3)
+    # By edge, direction and output.
     for side in range(2):
         for e, (i, j) in enumerate(ends):
             own, other = (z[i], z[j]) if side == 0 else (z[j], z[i])
             growth = np.exp(exponent[e])
             np.testing.assert_allclose(
-                values[side, e], (own - growth * other) / np.sqrt(growth), rtol=1e-12
+                values[e, side], (own - growth * other) / np.sqrt(growth), rtol=1e-12
             )
 
 

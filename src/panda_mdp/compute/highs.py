@@ -183,11 +183,11 @@ def privacy_rows(
 ) -> scipy.sparse.csr_array:
     """Rows s (z_i - g z_j), and the other way round, of every edge and output.
 
-    Shape (2 E m, records m), ordered by direction, edge, output; the upper bound of each is 0.
+    Shape (2 E m, records m), ordered by edge, direction, output; the upper bound of each is 0.
     """
     _refuse_large(4 * len(ends) * outputs)
-    scale = np.tile(np.exp(-0.5 * exponent), 2)
-    both = np.concatenate([ends, ends[:, ::-1]])
+    scale = np.repeat(np.exp(-0.5 * exponent), 2)
+    both = np.stack([ends, ends[:, ::-1]], axis=1).reshape(-1, 2)
     # What is stored are pairs, a row's own record first: the solver scales them in place.
     columns = both[:, None, :] * outputs + np.arange(outputs)[:, None]
     values = np.stack([scale, -1 / scale], axis=1)[:, None, :].repeat(outputs, axis=1)
@@ -208,7 +208,7 @@ def multipliers(prices: FloatArray, exponent: FloatArray, outputs: int) -> Float
     The first index is the direction: 0 for the edge's first record on the left, 1 for its second.
     Prices of the wrong sign, which tolerances allow, become 0.
     """
-    scaled = np.maximum(-prices, 0.0).reshape(2, len(exponent), outputs)
+    scaled = np.maximum(-prices, 0.0).reshape(len(exponent), 2, outputs).swapaxes(0, 1)
     return scaled * np.exp(-0.5 * exponent)[None, :, None]
 
 

@@ -132,7 +132,7 @@ class Split:
         """The same clusters with further pairs, which may make internal records a border's; cuts
         are kept."""
         larger = Split(self.problem, self.graph.join(more.ends, more.length), self.label)
-        larger.add([cut.among(self, larger) for cut in self.cuts])
+        larger.add([cut.among(larger) for cut in self.cuts])
         return larger
 
 
@@ -152,12 +152,11 @@ class Cut:
         own = [self.costed and cluster.label == self.cluster for cluster in split.clusters]
         return np.append(terms, own), float((self.prices @ split.upper)[0])
 
-    def among(self, before: Split, after: Split) -> Cut:
-        """The same among the rows of a larger graph: further edges come last, either way."""
-        half = before.problem.size + before.graph.count * before.problem.outputs_count
-        more = scipy.sparse.csr_array((1, (len(after.upper) - len(before.upper)) // 2))
-        parts = [self.prices[:, :half], more, self.prices[:, half:], more]
-        return replace(self, prices=scipy.sparse.csr_array(scipy.sparse.hstack(parts)))
+    def among(self, after: Split) -> Cut:
+        """The same among the rows of a larger graph: further edges come last."""
+        prices = self.prices.copy()
+        prices.resize(1, len(after.upper))
+        return replace(self, prices=prices)
 
 
 class Cluster:

@@ -89,9 +89,9 @@ class RestrictedLp(OneLp):
 
     def parts(self) -> Parts:
         cost, rows, lower, upper = super().parts()
-        touched = self._near[self.graph.ends].any(axis=1).ravel()
+        touched = self._near[self.graph.ends].any(axis=1).repeat(2, axis=0).ravel()
         # Pairs of far entries hold by themselves.
-        kept = np.concatenate([np.ones(self.problem.size, bool), touched, touched])
+        kept = np.append(np.ones(self.problem.size, bool), touched)
         self._form = form = restricted_form(self._near, self._exponential)
         return form.T @ cost, scipy.sparse.csr_array(rows[kept] @ form), lower[kept], upper[kept]
 

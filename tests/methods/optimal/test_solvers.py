@@ -78,7 +78,7 @@ class Given(CpuSolver):
 
     given: np.ndarray
 
-    def least(self) -> np.ndarray:
+    def least(self, added=None) -> np.ndarray:
         return self.given
 
 
