@@ -154,8 +154,8 @@ class Cut:
 
     def among(self, after: Split) -> Cut:
         """The same among the rows of a larger graph: further edges come last."""
-        prices = self.prices.copy()
-        prices.resize(1, len(after.upper))
+        here, count = self.prices, len(after.upper)
+        prices = scipy.sparse.csr_array((here.data, here.indices, here.indptr), shape=(1, count))
         return replace(self, prices=prices)
 
 
