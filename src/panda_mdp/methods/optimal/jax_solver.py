@@ -43,6 +43,7 @@ from panda_mdp.methods.optimal.program import (
     TilingTuning,
     growths,
 )
+from panda_mdp.methods.second.device_forms import stored
 from panda_mdp.privacy.quantise import SLACK, TOTAL
 from panda_mdp.problem import Problem
 
@@ -200,7 +201,7 @@ class JaxSolver(GraphSolver):
         return precise()
 
     def _stored(self, forms: Any) -> Any:
-        return forms.on_device(self._on, self.program.size)
+        return stored(forms, self._on, self.program.size)
 
     @property
     def _entry_scale(self) -> Array:

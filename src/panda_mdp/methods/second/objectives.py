@@ -297,12 +297,6 @@ class Tiled(Forms):
         own = owners(starts)
         return cls(forms.stiffness, matrix, starts, of_gain, rates, steeper, shares, keys, own)
 
-    def on_device(self, placement: Any, size: int) -> Any:
-        """The same on an accelerator, where so many nodes are."""
-        from panda_mdp.methods.second.device_forms import stored
-
-        return stored(self, placement, size)
-
     @cached_property
     def rate(self) -> Any:
         """Of every guess, as a column."""
