@@ -34,8 +34,10 @@ IN_WHEEL = (
     "panda_mdp/protocol/static/index.html",
     "panda_mdp/protocol/static/operator.html",
     "panda_paper/__init__.py",
-    "panda_paper/page.html",
-    "panda_paper/table.md",
+    "panda_paper/claims.toml",
+    "panda_paper/figures.toml",
+    "panda_paper/items.toml",
+    "panda_paper/paper.json",
 )
 IN_SDIST = ("README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "Makefile", "pyproject.toml")
 NOT_IN_SDIST = ("docs/results/", "web/node_modules/", ".venv", "out/", "dist/")

@@ -30,19 +30,13 @@ from panda_mdp.panda.audit import audit_set
 from panda_mdp.panda.coins import BernoulliAnchors
 from panda_mdp.panda.law import AnchorLaw
 from panda_mdp.panda.leakage import cost_table, worst_leakage
-from panda_mdp.panda.margins import (
-    CandidateValues,
-    Feasibility,
-    MarginPlan,
-    candidate_values,
-    feasibility,
-)
-from panda_mdp.panda.run import PandaRun, study_panda
+from panda_mdp.panda.margins import MarginPlan, candidate_values
+from panda_mdp.panda.run import study_panda
 from panda_mdp.panda.selection import PandaOptions, budget_shares
+from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_mdp.survey.bench import Outcome
 from panda_paper.published import (
-    PublishedRun,
     audit_values,
     draw_sets,
     exchanged,
@@ -76,40 +70,32 @@ def run_accounts(draw: Draw) -> Outcome:
     # The parameters of the paper's text: alpha .95, lambda .5, d_max / 50.
     law = BernoulliAnchors(draw.decay).on(problem.domain)
     weights = covered(law, draw.users)
-    fit = feasibility(law, problem.epsilon, draw.delta, problem.prior, COVERED)
+    total = float(weights.sum())
     generator = np.random.default_rng([draw.seed, STREAM])
-    count = min(SAMPLE, int((weights > 0).sum()))
-    sample = generator.choice(len(weights), count, replace=False, p=weights / weights.sum())
-    plan = MarginPlan.over(problem, law, np.sort(sample), draw.delta, neighbours=COVERED)
-    values = {
-        "anchors": float(weights.sum()),
-        "variables": float(weights.sum()) * problem.outputs_count,
-        **_shares(plan),
-        **_conditions(fit),
-    }
-    return Outcome(values)
+    count = min(SAMPLE, int(np.count_nonzero(weights)))
+    sample = generator.choice(len(weights), count, replace=False, p=weights / total)
+    values = accounted(problem, law, np.sort(sample), draw.delta)
+    return Outcome({"anchors": total, "variables": total * problem.outputs_count, **values})
 
 
 def run_text_table(draw: Draw) -> Outcome:
-    """Both phases without a guarantee: loss, time, budget shares, and audits of drawn sets."""
+    """Both phases without a guarantee: loss, time, budget shares, and audits of drawn sets over all
+    pairs: the composed mechanism, one user."""
     spent = stopwatch()
-    run = study_panda(
-        draw.problem,
-        draw.users,
-        BernoulliAnchors(draw.decay),
-        draw.delta,
-        PandaOptions(weights="prior", time_limit=draw.limit),
-        seed=draw.seed,
-    )
+    options = PandaOptions(weights="prior", time_limit=draw.limit)
+    selection = BernoulliAnchors(draw.decay)
+    run = study_panda(draw.problem, draw.users, selection, draw.delta, options, seed=draw.seed)
     ((_, seconds),) = spent("all")
-    law = run.scheme.law
-    plan = MarginPlan.over(draw.problem, law, run.anchors, draw.delta, neighbours=COVERED)
+    audits = [
+        audit_set(run.scheme, release, run.table)
+        for release in run.releases[:AUDITED]
+        if len(release)
+    ]
     values: Facts = {
         "loss_m": METRES * run.loss,
         "claimed_epsilon": draw.problem.epsilon,
-        **audited(run),
-        **_shares(plan),
-        **_conditions(plan.feasibility),
+        **audit_values([(one.epsilon, one.violations / one.pairs) for one in audits]),
+        **accounted(draw.problem, run.scheme.law, run.anchors, draw.delta),
     }
     return Outcome(values, (*run.stages, ("the rest", max(0.0, seconds - run.seconds))))
 
@@ -119,32 +105,25 @@ def covered(law: AnchorLaw, users: IntArray) -> FloatArray:
     return -np.expm1(np.log1p(-law.dense(users)).sum(axis=0))
 
 
-def audited(run: PandaRun) -> Facts:
-    """Audits of the first users' sets over all pairs: the composed mechanism, one user."""
-    audits = [
-        audit_set(run.scheme, anchor_set, run.table)
-        for anchor_set in run.anchor_sets[:AUDITED]
-        if len(anchor_set)
-    ]
-    return audit_values([(one.epsilon, one.violations / one.pairs) for one in audits])
-
-
-def _shares(plan: MarginPlan) -> dict[str, float]:
-    """How eps d is spent, and how often nothing of it is left."""
-    whole = plan.problem.epsilon * plan.distance
-    clipped = plan.clipped / max(1, plan.pair_count)
+def accounted(problem: Problem, law: AnchorLaw, anchors: IntArray, delta: float) -> Facts:
+    """How eps d is spent between anchors, how often nothing of it is left, and whether it fits."""
+    plan = MarginPlan.over(problem, law, anchors, delta, neighbours=COVERED)
+    fit = plan.feasibility
     return {
-        **spending("share", plan.distance, whole, plan.leakage, plan.margin),
-        "clipped": clipped,
+        **spending("share", problem, plan.distance, plan.leakage, plan.margin),
+        "clipped": plan.clipped / max(1, plan.pair_count),
+        "fits": fit.fits,
+        "cost_epsilon": fit.cost.rate,
+        "shortfall": fit.shortfall,
     }
 
 
 def spending(
-    name: str, distance: FloatArray, whole: FloatArray, cost: FloatArray, margin: FloatArray
+    name: str, problem: Problem, distance: FloatArray, cost: FloatArray, margin: FloatArray
 ) -> dict[str, float]:
-    """Mean shares of eps d, `whole`, over pairs of anchors, Phase I at most everything and the
-    margin at most what is left; and what Phase I costs of it in the median of near pairs, not cut
-    off at 1."""
+    """Mean shares of eps d over pairs of anchors, Phase I at most everything and the margin at most
+    what is left; and what Phase I costs of it in the median of near pairs, not cut off at 1."""
+    whole = problem.epsilon * distance
     shares = budget_shares(whole, cost, margin)
     near_pairs = np.triu(distance < NEAR_KM, k=1)
     rates = cost[near_pairs] / whole[near_pairs]
@@ -154,10 +133,6 @@ def spending(
         f"{name}_margin": shares.margin,
         f"{name}_rest": shares.remaining,
     }
-
-
-def _conditions(fit: Feasibility) -> Facts:
-    return {"fits": fit.fits, "cost_epsilon": fit.cost.rate, "shortfall": fit.shortfall}
 
 
 def run_bound(draw: Draw) -> Outcome:
@@ -173,21 +148,15 @@ def run_bound(draw: Draw) -> Outcome:
     bound = relaxed_bound(draw.problem, run.anchors, weights, solver_of(time_limit=draw.limit))
     nothing = np.zeros(draw.problem.size)
     reports = [run.scan(one, nothing)[1] for one in run.anchor_sets if len(one)][:AUDITED]
+    cost = cost_table(run.law, run.law.rows(run.anchors), run.distance)
+    margin = np.maximum(run.margin, run.margin.T)
     values: Facts = {
         "report_violated": float(np.mean(reports)),
-        **real_shares(run),
+        **spending("real", draw.problem, run.distance, cost, margin),
     }
-    if bound is not None:
-        values["relaxed_m"] = METRES * bound
-        values["ratio"] = run.anchor_loss / bound if bound > 0 else float("nan")
+    if bound:
+        values |= {"relaxed_m": METRES * bound, "ratio": run.anchor_loss / bound}
     return Outcome(values)
-
-
-def real_shares(run: PublishedRun) -> dict[str, float]:
-    """How eps d is spent when Phase I is charged in full, the margin as the run charges it."""
-    cost = cost_table(run.law, run.law.rows(run.anchors), run.distance)
-    whole = run.problem.epsilon * run.distance
-    return spending("real", run.distance, whole, cost, np.maximum(run.margin, run.margin.T))
 
 
 def run_clustering(draw: Draw) -> Outcome:
@@ -241,29 +210,21 @@ REACH_KM = 4.0
 STEPS = 161
 
 
-def within_margin(values: CandidateValues, delta: float) -> float:
-    """The smallest xi with h(xi) >= (1 - delta) h(infinity), in nats.
-
-    >>> pair = CandidateValues(np.array([3.0, 1.0]), np.array([0.1, 0.3]), shortfall=0.6)
-    >>> pair.margin(0.1), within_margin(pair, 0.1), within_margin(pair, 0.3)
-    (inf, 3.0, 1.0)
-    """
-    return replace(values, mass=values.mass / values.mass.sum(), shortfall=0.0).margin(delta)
-
-
 def mean_margins(law: AnchorLaw, pairs: IntArray, epsilon: float, delta: float) -> dict[str, float]:
     """Exact margins of the pairs (n, 2) of records, averaged, in nats.
 
     `margin` is the mean over the pairs that have one, NaN where none has; `none` the share of those
-    that have none; `within` the mean of the margins given an anchor within gamma.
+    that have none; `within` the mean of the margins given an anchor within gamma, the smallest xi
+    with h(xi) >= (1 - delta) h(infinity).
     """
     values = [candidate_values(law, int(x), int(x2), epsilon) for x, x2 in pairs]
+    given = [replace(one, mass=one.mass / one.mass.sum(), shortfall=0.0) for one in values]
     defined = np.array([one.margin(delta) for one in values])
-    finite = np.isfinite(defined)
+    finite = defined[np.isfinite(defined)]
     return {
-        "margin": float(defined[finite].mean()) if finite.any() else float("nan"),
-        "none": float(1 - finite.mean()),
-        "within": float(np.mean([within_margin(one, delta) for one in values])),
+        "margin": float(finite.mean()) if len(finite) else float("nan"),
+        "none": 1 - len(finite) / len(values),
+        "within": float(np.mean([one.margin(delta) for one in given])),
     }
 
 
@@ -282,14 +243,17 @@ def run_margins(draw: Draw) -> Outcome:
     """
     domain = draw.problem.domain
     alpha = draw.cell.option("alpha", 0.95)
-    part = draw.cell.option("part", 50.0)
-    count = min(int(draw.cell.option("pairs", PAIRS)), domain.size)
-    pairs = random_pairs(domain, count, draw.seed)
-    means = []
-    for rate in RATES:
-        selection = BernoulliAnchors(draw.decay, alpha, rate, domain.diameter / part)
-        law = selection.on(domain)
-        means.append(mean_margins(law, pairs, draw.problem.epsilon, draw.delta))
+    radius = domain.diameter / draw.cell.option("part", 50.0)
+    pairs = random_pairs(domain, min(int(draw.cell.option("pairs", PAIRS)), domain.size), draw.seed)
+    means = [
+        mean_margins(
+            BernoulliAnchors(draw.decay, alpha, rate, radius).on(domain),
+            pairs,
+            draw.problem.epsilon,
+            draw.delta,
+        )
+        for rate in RATES
+    ]
     values = {name: [one[name] for one in means] for name in ("margin", "none", "within")}
     return Outcome({"rates": list(RATES), **values})
 
@@ -307,17 +271,16 @@ def run_estimates(draw: Draw) -> Outcome:
     generator = np.random.default_rng([draw.seed, PAIR_STREAM])
     anchors = np.sort(generator.choice(problem.size, min(ANCHORS, problem.size), replace=False))
     law = selection.on(problem.domain)
-    real = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=1)
-    estimated = MarginPlan.over(problem, law, anchors, draw.delta, neighbours=selection.neighbours)
+    real, estimated = (
+        MarginPlan.over(problem, law, anchors, draw.delta, neighbours=count)
+        for count in (1, selection.neighbours)
+    )
     upper = np.triu_indices(len(anchors), k=1)
-    real_margins = real.margin[upper]
-    guess = estimated.margin[upper]
-    pairs = len(real_margins)
     values = {
-        "real": float(real_margins.mean()),
-        "estimated": float(guess.mean()),
-        "none": real.unreached_pairs / pairs,
-        "uncovered": estimated.uncovered_pairs / pairs,
+        "real": float(real.margin[upper].mean()),
+        "estimated": float(estimated.margin[upper].mean()),
+        "none": real.unreached_pairs / real.pair_count,
+        "uncovered": estimated.uncovered_pairs / real.pair_count,
     }
     return Outcome(values)
 
@@ -330,26 +293,21 @@ def run_selection(draw: Draw) -> Outcome:
     and beyond, and the largest cost of Phase I over all pairs, per km (Proposition 1).
     """
     domain = draw.problem.domain
-    decay = draw.decay
-    text = BernoulliAnchors(draw.decay, radius=RADIUS_KM)
     distance = np.linspace(0, REACH_KM, STEPS)
-    published = published_law(decay, domain, draw.study.name)
-    near_law = near_probability(decay, distance)
+    profile = BernoulliAnchors(draw.decay, radius=RADIUS_KM)
+    published = published_law(draw.decay, domain, draw.study.name)
+    near_law = near_probability(draw.decay, distance)
     values: Facts = {
         "distance": distance.tolist(),
-        "text": text.h(np.minimum(distance, RADIUS_KM)).tolist(),
+        "text": profile.h(np.minimum(distance, RADIUS_KM)).tolist(),
         "code": np.where(distance < published.radius, near_law, published.tail).tolist(),
-        **_counts("text", BernoulliAnchors(decay).on(domain)),
-        **_counts("code", published),
     }
+    laws = {"text": BernoulliAnchors(draw.decay).on(domain), "code": published}
+    for name, law in laws.items():
+        near = law.all_rows
+        values |= {
+            f"{name}_near": float(near.probability.sum()) / domain.size,
+            f"{name}_far": law.tail * (len(law.candidates) - len(near.anchor) / domain.size),
+            f"{name}_worst_epsilon": worst_leakage(law).rate,
+        }
     return Outcome(values)
-
-
-def _counts(name: str, law: AnchorLaw) -> dict[str, float]:
-    """Expected anchors of a user within the radius and beyond, and the worst cost of Phase I."""
-    size = law.domain.size
-    return {
-        f"{name}_near": float(law.all_rows.probability.sum()) / size,
-        f"{name}_far": law.tail * (len(law.candidates) - len(law.all_rows.anchor) / size),
-        f"{name}_worst_epsilon": worst_leakage(law).rate,
-    }

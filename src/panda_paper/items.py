@@ -7,27 +7,18 @@ table of times and one of losses, share its result.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.coins import Decay
 
-Scalar = bool | int | float | str
-Options = tuple[tuple[str, Scalar], ...]
 PriorName = Literal["uniform", "real"]
-Kind = Literal[
-    "method", "clustering", "accounts", "text table", "bound", "selection", "margins", "estimates"
-]
-"""What is computed; `runner.py` says how."""
-
 DECAYS: tuple[Decay, ...] = ("exponential", "power", "logistic")
 VARIANTS: dict[str, Decay] = dict(zip("epl", DECAYS, strict=True))
 """The paper's letters."""
@@ -61,10 +52,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("EM+BR", *EXACT, *PUBLISHED, *OURS, *SWAPPED),
     ),
 }
-"""What `items.toml` calls several methods."""
+"""What `items.toml` and `figures.toml` call several methods."""
 
 
-def named(names: Sequence[str]) -> tuple[str, ...]:
+def named(names: Iterable[str]) -> tuple[str, ...]:
     """The methods of names, those of a group one by one.
 
     >>> named(["noise", "ball"])
@@ -80,7 +71,7 @@ def decay_of(method: str) -> Decay:
     ('power', 'logistic')
     """
     for letter, decay in VARIANTS.items():
-        if method == decay or paper_row(method) == f"PAnDA-{letter}":
+        if paper_row(method) in (decay, f"PAnDA-{letter}"):
             return decay
     raise MethodError(f"there is no decay {method!r}; choose from {', '.join((*DECAYS, *EXACT))}")
 
@@ -111,34 +102,24 @@ class Setting:
 class Cell:
     """One method at one setting on one draw."""
 
-    kind: Kind
+    kind: str
+    """What is computed; `runner.py` says how."""
     method: str
     setting: Setting
     repeat: int = 0
-    options: Options = ()
+    options: tuple[tuple[str, float], ...] = ()
+    """In the order of their names."""
 
     def fields(self) -> Facts:
         """As JSON has it."""
         return asdict(self) | {"options": dict(self.options)}
 
     @classmethod
-    def read(cls, fields: Facts) -> Cell:
-        """The cell of a saved result; KeyError where there is no such kind."""
-        kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
-        setting = Setting(**fields["setting"])
-        options = tuple(fields["options"].items())
-        return cls(kinds[fields["kind"]], fields["method"], setting, fields["repeat"], options)
-
-    @property
-    def key(self) -> str:
-        """What the cell's result is saved under: a hash of everything that it depends on."""
-        text = json.dumps(self.fields(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def first(self) -> Cell:
-        """The cell on the first draw, options in the order of their names."""
-        return replace(self, repeat=0, options=tuple(sorted(self.options)))
+    def read(cls, line: Facts) -> Cell:
+        """The cell of a saved result."""
+        options = tuple(sorted(line["options"].items()))
+        setting = Setting(**line["setting"])
+        return cls(line["kind"], line["method"], setting, line["repeat"], options)
 
     def at(self, **setting: Any) -> Cell:
         """The same with another setting."""
@@ -149,37 +130,13 @@ class Cell:
         return float(dict(self.options).get(name, default))
 
     def __str__(self) -> str:
-        parts = [f"K={self.setting.records:,}"]
-        parts += [f"{name}={value}" for name, value in self.options]
-        return f"{self.method}, {', '.join(parts)}, draw {self.repeat + 1}"
+        options = "".join(f"{name}={value}, " for name, value in self.options)
+        return f"{self.method}, K={self.setting.records:,}, {options}draw {self.repeat + 1}"
 
 
-SIZES = (500, 1000, 2000, 3000, 4000, 5000)
 TOY_RECORDS, TOY_OUTPUTS = (40, 50), 8
 Plan = Mapping[Cell, int]
 """Cells on the first draw with their number of repeats; one for what hardly varies or is slow."""
-
-
-def grid(
-    methods: Sequence[str],
-    records: Sequence[int] = SIZES,
-    kind: Kind = "method",
-    repeats: int = 3,
-    *,
-    variants: Sequence[Options] = ((),),
-    **axes: Any,
-) -> Plan:
-    """Cells of one kind: methods at all settings, one for each variant of their options; `axes`
-    are fields of a setting with one value or several."""
-    axes["records"] = records
-    names = [one.name for one in fields(Setting) if one.name in axes]
-    several = ([one] if isinstance(one := axes[name], int | str) else one for name in names)
-    return {
-        Cell(
-            kind, method, Setting(**dict(zip(names, place, strict=True))), options=options
-        ): repeats
-        for place, method, options in product(product(*several), methods, variants)
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,12 +148,6 @@ class Item:
     plan: Plan
     measure: str | None = None
     """Which value of a row a table shows; None for a figure."""
-    group: str = "paper"
-    """`all` runs the items of the group "paper"."""
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        return tuple(dict.fromkeys(cell.setting for cell in self.plan))
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -204,8 +155,9 @@ class Item:
 
     def cells(self) -> list[Cell]:
         """All cells, those of one draw together, so that the draw is made once."""
+        settings = list(dict.fromkeys(cell.setting for cell in self.plan))
         cells = (replace(one, repeat=k) for one, count in self.plan.items() for k in range(count))
-        return sorted(cells, key=lambda cell: (self.settings.index(cell.setting), cell.repeat))
+        return sorted(cells, key=lambda cell: (settings.index(cell.setting), cell.repeat))
 
     def shows(self, cell: Cell) -> bool:
         """Whether a cell belongs to the item.
@@ -213,7 +165,7 @@ class Item:
         A table shows whatever was repeated, a figure its own repeats alone: a curve with three
         draws at one point and a table's ten at the next would show the draws.
         """
-        repeats = self.plan.get(cell.first, 0)
+        repeats = self.plan.get(replace(cell, repeat=0), 0)
         return cell.repeat < repeats or (repeats > 0 and self.measure is not None)
 
     def with_all_of(self, part: Item) -> Item:
@@ -223,28 +175,29 @@ class Item:
 
     def resized(self, sizes: Callable[[Sequence[int]], Iterable[tuple[int, int]]]) -> Item:
         """The item at other sizes: for each method of a kind those that its own are turned into."""
-        plan: dict[Cell, int] = {}
-        for pair in dict.fromkeys((one.kind, one.method) for one in self.plan):
-            part = {one: self.plan[one] for one in self.plan if (one.kind, one.method) == pair}
-            for old, new in sizes(sorted({one.setting.records for one in part})):
-                of_size = (one for one in part if one.setting.records == old)
-                plan |= {one.at(records=new): part[one] for one in of_size}
+        own: dict[tuple[str, str], set[int]] = {}
+        for one in self.plan:
+            own.setdefault((one.kind, one.method), set()).add(one.setting.records)
+        plan = {
+            one.at(records=new): repeats
+            for one, repeats in self.plan.items()
+            for old, new in sizes(sorted(own[one.kind, one.method]))
+            if old == one.setting.records
+        }
         return replace(self, plan=plan)
 
     def toy(self) -> Item:
         """The item at toy size: a few dozen records, two repeats, seconds in all."""
         toy = {
-            one.at(
-                outputs=min(one.setting.outputs, TOY_OUTPUTS), users=max(1, one.setting.users // 10)
-            ): min(repeats, 2)
+            one.at(outputs=TOY_OUTPUTS, users=one.setting.users // 10): min(repeats, 2)
             for one, repeats in self.plan.items()
         }
         return replace(self, plan=toy).resized(lambda sizes: zip(sizes, TOY_RECORDS, strict=False))
 
     def restricted(
         self,
-        records: Sequence[int] | None = None,
-        methods: Sequence[str] | None = None,
+        records: Iterable[int] | None = None,
+        methods: Iterable[str] | None = None,
         repeats: int | None = None,
     ) -> Item:
         """The item with other sizes, some of its methods, or another number of repeats.
@@ -252,43 +205,55 @@ class Item:
         Its own sizes keep their settings, others take those of the first one. Methods that run on
         request are left out where none are named.
         """
-        named_methods = {*self.methods} - ON_REQUEST if methods is None else methods
-        plan = {
-            one: repeats or count for one, count in self.plan.items() if one.method in named_methods
-        }
+        chosen = {*self.methods} - ON_REQUEST if methods is None else {*methods}
+        plan = {one: repeats or count for one, count in self.plan.items() if one.method in chosen}
         if not plan:
-            _checked(methods or ("",), self.methods, f"method of {self.name}")
+            _checked(sorted(chosen) or [""], self.methods, f"method of {self.name}")
         part = replace(self, plan=plan)
         if records is None:
             return part
         asked = dict.fromkeys(records)
-        return part.resized(lambda sizes: ((k if k in sizes else sizes[0], k) for k in asked))
+        return part.resized(lambda sizes: [(k if k in sizes else sizes[0], k) for k in asked])
+
+
+def grid(kind: str = "method", repeats: int = 3, **axes: Any) -> Plan:
+    """Cells of one kind at every combination of methods, fields of a setting and options, each one
+    value or several.
+
+    >>> [str(cell) for cell in grid(methods=["EM"], records=[500, 1000], alpha=0.5)]
+    ['EM, K=500, alpha=0.5, draw 1', 'EM, K=1,000, alpha=0.5, draw 1']
+    """
+    methods = named(axes.pop("methods"))
+    several = [one if isinstance(one, list | tuple) else [one] for one in axes.values()]
+    in_setting = {field.name for field in fields(Setting)}
+    plan = {}
+    for *place, method in product(*several, methods):
+        values = dict(zip(axes, place, strict=True))
+        options = tuple(sorted((name, values.pop(name)) for name in {*values} - in_setting))
+        plan[Cell(kind, method, Setting(**values), options=options)] = repeats
+    return plan
 
 
 def _read_items() -> Iterator[Item]:
     """The items as they are declared."""
     text = files("panda_paper").joinpath("items.toml").read_text(encoding="utf-8")
-    for declared in tomllib.loads(text)["item"]:
+    declared = tomllib.loads(text)
+    for item in declared["item"]:
         plan: dict[Cell, int] = {}
-        for cells in declared.pop("cells"):
-            variants = [tuple(one.items()) for one in cells.pop("variants", [{}])]
-            plan |= grid(named(cells.pop("methods")), variants=variants, **cells)
-        yield Item(plan=plan, **declared)
+        for cells in item.pop("cells"):
+            plan |= grid(**{"records": declared["sizes"], **cells})
+        yield Item(plan=plan, **item)
 
 
 ITEMS: Mapping[str, Item] = {item.name: item for item in _read_items()}
 """Every item, by name, in the paper's order."""
-TABLES, FIGURES = (
-    tuple(item for item in ITEMS.values() if (item.measure is None) == drawn)
-    for drawn in (False, True)
-)
 
 
 def choose_items(what: str) -> tuple[Item, ...]:
     """The items of a name, of several separated by commas, or of the word `all`."""
-    if what == "all":
-        return tuple(item for item in ITEMS.values() if item.group == "paper")
-    return tuple(ITEMS[name] for name in _checked(what.split(","), [*ITEMS], "item"))
+    names = [*ITEMS] if what == "all" else [name.strip() for name in what.split(",")]
+    _checked(names, [*ITEMS], "item")
+    return tuple(ITEMS[name] for name in names)
 
 
 def restricted(
@@ -302,9 +267,7 @@ def restricted(
     return tuple(item.restricted(records, methods, repeats) for item in items)
 
 
-def _checked(names: Sequence[str], choices: Sequence[str], word: str) -> list[str]:
-    stripped = [name.strip() for name in names]
-    for name in stripped:
+def _checked(names: Iterable[str], choices: Sequence[str], word: str) -> None:
+    for name in names:
         if name not in choices:
             raise MethodError(f"there is no {word} {name!r}; choose from {', '.join(choices)}")
-    return stripped

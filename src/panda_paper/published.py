@@ -36,7 +36,7 @@ from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.errors import MethodError, SolverError
 from panda_mdp.panda.audit import PairScan
 from panda_mdp.panda.coins import Decay
-from panda_mdp.panda.law import AnchorLaw, surrogates
+from panda_mdp.panda.law import AnchorLaw, nearest_law, surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_paper.items import SWAPPED
@@ -309,10 +309,9 @@ def published_accounts(
 def _surrogate_laws(law: AnchorLaw, anchors: IntArray) -> FloatArray:
     """The probability that a record is the surrogate of an anchor's own place, (anchors, K)."""
     selected = law.dense(anchors)
-    order = np.argsort(law.domain.distances(anchors), axis=1, kind="stable")
-    ranked = np.take_along_axis(selected, order, axis=1)
-    ranked[:, 1:] *= np.cumprod(1 - ranked[:, :-1], axis=1)
-    np.put_along_axis(selected, order, ranked, axis=1)
+    order = law.ranked(law.domain.size, anchors)
+    chances = nearest_law(np.take_along_axis(selected, order, axis=1))
+    np.put_along_axis(selected, order, chances, axis=1)
     return selected
 
 

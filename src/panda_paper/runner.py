@@ -6,11 +6,11 @@ share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from panda_mdp.base.arrays import stopwatch
+from panda_mdp.base.text import Facts
 from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Bench, Outcome, execute
 from panda_paper.accounts import (
@@ -22,11 +22,10 @@ from panda_paper.accounts import (
     run_selection,
     run_text_table,
 )
-from panda_paper.items import SLOW, Cell, Item, Kind, Setting
+from panda_paper.items import SLOW, Cell, Setting
 from panda_paper.methods import METHODS, Run
-from panda_paper.results import CellStore, Row, matching
-from panda_paper.study import Draw, Study, Workspace
-from panda_paper.tables import write_item
+from panda_paper.results import Results
+from panda_paper.study import Draw, Study, draw_cell
 
 TIME_LIMIT = 1800.0
 """Seconds after which the paper calls a cell unsolved."""
@@ -47,7 +46,7 @@ def run_method(draw: Draw) -> Outcome:
     return replace(outcome, values={**outcome.values, "draw_seconds": draw.seconds})
 
 
-KINDS: Mapping[Kind, Run] = {
+KINDS: Mapping[str, Run] = {
     "method": run_method,
     "clustering": run_clustering,
     "accounts": run_accounts,
@@ -60,22 +59,17 @@ KINDS: Mapping[Kind, Run] = {
 """What computes each kind of cell, under the name that results are saved with."""
 
 
+@dataclass
 class CellLaboratory:
-    """Runs the cells of a study, and has their draw at hand."""
+    """Runs the cells of a study."""
 
-    def __init__(self, study: Study, kinds: Mapping[Kind, Run] = KINDS) -> None:
-        self.study = study
-        self.kinds = kinds
-        self._rehearsed: set[tuple[str, str]] = set()
-
-    @cached_property
-    def workspace(self) -> Workspace:
-        """The draws; made where the cells run."""
-        return Workspace(self.study)
+    study: Study
+    kinds: Mapping[str, Run] = field(default_factory=lambda: KINDS)
+    _rehearsed: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, cell: Cell, limit: float | None) -> Outcome:
         """Run a cell in this process; it takes what it takes where it names no stages."""
-        draw = self.workspace.draw(cell, limit)
+        draw = draw_cell(self.study, cell, limit)
         spent = stopwatch()
         outcome = self.kinds[cell.kind](draw)
         return outcome if outcome.stages else replace(outcome, stages=spent("all"))
@@ -92,28 +86,19 @@ class CellLaboratory:
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    store: CellStore,
+    cells: Iterable[Cell],
+    results: Results,
     bench: Bench[Cell],
     limit: float | None = TIME_LIMIT,
+    *,
+    fresh: bool = False,
     progress: Callable[[int, Cell], None] = lambda done, cell: None,
-) -> list[Row]:
-    """The rows of all cells, from the store where they are known, run otherwise."""
-    unique = list(dict.fromkeys(cells))
+) -> list[Facts]:
+    """The lines of all cells, each run where it is not known or where a `fresh` result is asked
+    for."""
+    unique = dict.fromkeys(cells)
     for done, cell in enumerate(unique):
         progress(done, cell)
-        if not store.has_final(cell, limit):
-            store.add(cell, bench.run(cell, limit), limit)
-    return [row for row in map(store.get, unique) if row is not None]
-
-
-def write_items(
-    items: Sequence[Item], parts: Sequence[Item], store: CellStore, study: Study
-) -> list[str]:
-    """Write the files of items of which parts were run, with all that the store knows of them."""
-    wholes = [item.with_all_of(part) for item, part in zip(items, parts, strict=True)]
-    return [
-        str(path)
-        for whole in wholes
-        for path in write_item(whole, matching(whole, store.rows), study)
-    ]
+        if fresh or not results.has_final(cell, limit):
+            results.add(cell, bench.run(cell, limit), limit)
+    return [results.lines[cell] for cell in unique]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_problem
@@ -20,7 +19,6 @@ from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_paper.items import Cell, PriorName, decay_of
-from panda_paper.paper import CITY_NAMES
 
 STREETS = "public: number of streets at the record's node, as in the published code"
 USERS_STREAM = 2
@@ -44,11 +42,6 @@ class Study:
     """On the map, for titles: "reconstructed streets"."""
 
     @property
-    def title(self) -> str:
-        """The city's name as a word of a sentence, with the remark on its map."""
-        return title_of(self.name, self.remark)
-
-    @property
     def facts(self) -> Facts:
         """What is kept with the results, to tell them from another study's."""
         digest = hashlib.sha256()
@@ -61,15 +54,9 @@ class Study:
             "nodes": city.nodes,
             "streets": city.streets,
             "fingerprint": digest.hexdigest()[:16],
-            "real_prior": self.prior_source("real"),
+            "real_prior": STREETS if self.visits is None else f"public: {self.visits_source}",
             "remark": self.remark,
         }
-
-    def prior_source(self, name: PriorName) -> str:
-        """In words, for tables and captions."""
-        if name == "uniform":
-            return "uniform"
-        return STREETS if self.visits is None else f"public: {self.visits_source}"
 
     def real_prior(self, domain: Domain) -> Prior:
         """The prior of a sampled domain: visits of the nearest nodes, or streets at the own node.
@@ -89,16 +76,6 @@ class Study:
         """How many streets end at each record's node."""
         ends = np.concatenate([self.city.u, self.city.v])
         return np.bincount(ends, minlength=self.city.nodes)[_nodes(domain)]
-
-
-def title_of(name: str, remark: str = "") -> str:
-    """How a city is called in titles.
-
-    >>> title_of("nyc", "reconstructed streets")
-    'NYC (reconstructed streets)'
-    """
-    title = CITY_NAMES.get(name.lower(), name[:1].upper() + name[1:])
-    return f"{title} ({remark})" if remark else title
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,36 +109,35 @@ class Draw:
         return decay_of(self.cell.method)
 
 
-class Workspace:
-    """Makes the draws of cells; problems are the same for all methods, epsilons and deltas."""
+def draw_cell(study: Study, cell: Cell, limit: float | None = None) -> Draw:
+    """The draw of a cell that may take so many seconds.
 
-    def __init__(self, study: Study) -> None:
-        self.study = study
-        self._problem = lru_cache(maxsize=2)(self._drawn)
+    Problems are the same for all methods, epsilons and deltas.
+    """
+    setting = cell.setting
+    problem, seconds = _drawn(
+        study, setting.records, setting.outputs, setting.tasks, cell.repeat, setting.prior
+    )
+    domain = problem.domain
+    fresh = Domain.from_points(domain.lat, domain.lon).with_nodes(_nodes(domain))
+    problem = replace(problem, domain=fresh, epsilon=setting.epsilon)
+    generator = np.random.default_rng([cell.repeat, USERS_STREAM])
+    count = min(setting.users, int(np.count_nonzero(problem.prior)))
+    # At distinct records, as in the published code.
+    users = generator.choice(problem.size, size=count, replace=False, p=problem.prior)
+    return Draw(cell, study, limit, problem, users, seconds)
 
-    def draw(self, cell: Cell, limit: float | None = None) -> Draw:
-        """The draw of a cell that may take so many seconds."""
-        setting = cell.setting
-        problem, seconds = self._problem(
-            setting.records, setting.outputs, setting.tasks, cell.repeat, setting.prior
-        )
-        domain = problem.domain
-        fresh = Domain.from_points(domain.lat, domain.lon).with_nodes(_nodes(domain))
-        problem = replace(problem, domain=fresh, epsilon=setting.epsilon)
-        generator = np.random.default_rng([cell.repeat, USERS_STREAM])
-        count = min(setting.users, int(np.count_nonzero(problem.prior)))
-        # At distinct records, as in the published code.
-        users = generator.choice(problem.size, size=count, replace=False, p=problem.prior)
-        return Draw(cell, self.study, limit, problem, users, seconds)
 
-    def _drawn(
-        self, records: int, outputs: int, tasks: int, seed: int, prior: PriorName
-    ) -> tuple[Problem, float]:
-        start = time.perf_counter()
-        problem = draw_problem(self.study.city, records, outputs, tasks, 1.0, seed).problem
-        if prior == "real":
-            problem = self.study.real_prior(problem.domain).on(problem)
-        return problem, time.perf_counter() - start
+@lru_cache(maxsize=2)
+def _drawn(
+    study: Study, records: int, outputs: int, tasks: int, seed: int, prior: PriorName
+) -> tuple[Problem, float]:
+    spent = stopwatch()
+    problem = draw_problem(study.city, records, outputs, tasks, 1.0, seed).problem
+    if prior == "real":
+        problem = study.real_prior(problem.domain).on(problem)
+    ((_, seconds),) = spent("draw")
+    return problem, seconds
 
 
 def _nodes(domain: Domain) -> IntArray:

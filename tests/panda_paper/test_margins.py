@@ -13,7 +13,6 @@ from panda_mdp.panda.coins import Decay
 from panda_mdp.panda.margins import MarginPlan, candidate_values
 from panda_paper.accounts import clustering_coefficient, covered, mean_margins, random_pairs
 from panda_paper.items import DECAYS
-from panda_paper.results import trend
 
 PLACES = [[0.16], [0.51], [0.98], [1.76], [2.48]]
 EPSILON, RADIUS = 4.0, 1.3
@@ -136,21 +135,6 @@ def test_pairs_are_distinct_records_and_repeatable(domain: Domain) -> None:
     pairs = random_pairs(domain, 200, 3)
     assert (pairs[:, 0] != pairs[:, 1]).all() and set(pairs.ravel()) == set(range(5))
     np.testing.assert_array_equal(pairs, random_pairs(domain, 200, 3))
-
-
-@pytest.mark.parametrize(
-    ("values", "word"),
-    [
-        ([1.0, 0.999, 3.0], "grows"),
-        ([1.0, 0.9, 3.0], "neither"),
-        ([3.0, 3.01, 1.0], "falls"),
-        ([float("nan"), 1.0, float("inf"), 2.0], "grows"),
-        ([2.0, 2.0, 2.0], "nothing to see"),
-        ([], "nothing to see"),
-    ],
-)
-def test_trend(values: list[float], word: str) -> None:
-    assert trend(values) == word
 
 
 def test_clustering_coefficients() -> None:

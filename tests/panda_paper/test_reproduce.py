@@ -16,11 +16,12 @@ from typer.testing import CliRunner, Result
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.cli.reproduce import tell_failures
-from panda_mdp.survey.bench import Bench, Outcome, Status
-from panda_paper.items import Cell, Setting, choose_items, restricted
-from panda_paper.results import CellStore, Row
-from panda_paper.runner import CellLaboratory, run_cells, write_items
+from panda_mdp.survey.bench import Bench, Status
+from panda_paper.items import Cell, Setting, choose_items
+from panda_paper.results import Results
+from panda_paper.runner import CellLaboratory, run_cells
 from panda_paper.study import Study
+from panda_paper.tables import write_item
 
 ENDINGS: tuple[Status, ...] = ("done", "infeasible", "time limit", "failed")
 
@@ -43,43 +44,43 @@ def city(tmp_path_factory) -> Path:
 
 
 def test_a_run_writes_its_files_and_is_used_again(tmp_path: Path, city: Path) -> None:
-    arguments = ("toy", "--city", city, "--out", tmp_path, "--methods", "EM", "--repeats", "1")
+    toy = ("table4", "--toy", "--out", tmp_path, "--methods", "EM", "--repeats", "1")
+    arguments = (*toy, "--city", city)
     result = call(*arguments, "--remark", "made-up streets")
     assert result.exit_code == 0, result.output
-    folder = tmp_path / "town"
+    folder = tmp_path / "town-toy"
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "cells.jsonl",
         "environment.json",
         "study.json",
-        "toy.csv",
-        "toy.json",
-        "toy.md",
+        "table4.csv",
+        "table4.md",
     }
-    assert str(folder / "toy.md") in result.stdout
+    assert str(folder / "table4.md") in result.stdout
     before = (folder / "cells.jsonl").read_text()
     assert before.count("\n") == 2
     assert call(*arguments).exit_code == 0
     assert (folder / "cells.jsonl").read_text() == before, "everything is known already"
-    assert "Town (made-up streets)" in (folder / "toy.md").read_text(), "remarks are remembered"
+    assert "Town (made-up streets)" in (folder / "table4.md").read_text(), "remarks are remembered"
     assert call("report", "--out", tmp_path).exit_code == 0
     page = (tmp_path / "report.html").read_text()
-    assert "The map is not the paper's own: made-up streets" in page.replace("&#39;", "'")
+    assert "made-up streets" in page
     other = pm.synthetic_city(300, seed=2).save(tmp_path / "Town.npz")
-    message = refused(call("toy", "--city", other, "--out", tmp_path, "--methods", "EM"))
+    message = refused(call(*toy, "--city", other))
     assert "another study" in message
 
 
 def test_files_show_all_that_the_folder_holds(tmp_path: Path) -> None:
     study = Study(pm.synthetic_city(300, seed=1), "town", tmp_path)
     bench = Bench(CellLaboratory(study), "none")
-    items = choose_items("toy")
+    (item,) = (item.toy() for item in choose_items("table4"))
     for methods, repeats, records in ((["EM"], 3, None), (["EM+BR"], 2, [45])):
-        parts = restricted(items, records, methods, repeats)
-        store = CellStore(study)
-        run_cells([cell for part in parts for cell in part.cells()], store, bench)
-        write_items(items, parts, store, study)
-    lines = (tmp_path / "toy.md").read_text().splitlines()
+        part = item.restricted(records, methods, repeats)
+        results = Results.of_study(study)
+        run_cells(part.cells(), results, bench)
+        write_item(item.with_all_of(part), results)
+    lines = (tmp_path / "table4.md").read_text().splitlines()
     rows = [line.split(" | ")[:3] for line in lines if line.startswith(("| EM |", "| EM+BR |"))]
     assert rows == [["| EM", "40", "3"], ["| EM", "50", "3"], ["| EM+BR", "45", "2"]]
 
@@ -106,13 +107,15 @@ def test_traces_make_the_real_prior(tmp_path: Path, city: Path) -> None:
 
 
 def test_failed_cells_are_told_and_the_exit_code_is_1(capsys: pytest.CaptureFixture[str]) -> None:
-    cell = Cell("method", "EM", Setting(40), 0)
-    rows = [Row(cell, Outcome(status=status, note="oops"), 1.0, "", "") for status in ENDINGS]
+    lines = {
+        Cell("method", "EM", Setting(40), repeat): {"status": status, "note": "oops"}
+        for repeat, status in enumerate(ENDINGS)
+    }
     with pytest.raises(typer.Exit) as exit_:
-        tell_failures(rows)
+        tell_failures(lines)
     assert exit_.value.exit_code == 1
-    assert capsys.readouterr().err == "failed: EM, K=40, draw 1: oops\n"
-    tell_failures(rows[:3])
+    assert capsys.readouterr().err == "failed: EM, K=40, draw 4: oops\n"
+    tell_failures(dict([*lines.items()][:3]))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
@@ -149,8 +152,8 @@ def test_the_list_names_every_item() -> None:
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert "there is no item 'table1'" in refused(call("table1"))
-    assert "no such file" in refused(call("toy", "--city", tmp_path / "nowhere.npz"))
-    assert "'x' is not a number of records" in refused(call("toy", "--records", "500,x"))
-    assert "no method 'XY'" in refused(call("toy", "--methods", "XY"))
-    assert "--repeats" in refused(call("toy", "--repeats", "0"))
-    assert "--time-limit" in refused(call("toy", "--time-limit", "0"))
+    assert "no such file" in refused(call("table4", "--city", tmp_path / "nowhere.npz"))
+    assert "'x' is not a number of records" in refused(call("table4", "--records", "500,x"))
+    assert "no method 'XY'" in refused(call("table4", "--methods", "XY"))
+    assert "--repeats" in refused(call("table4", "--repeats", "0"))
+    assert "--time-limit" in refused(call("table4", "--time-limit", "0"))

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import csv
-import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from panda_mdp.city.synthetic import synthetic_city
-from panda_mdp.survey.bench import Outcome
-from panda_paper.items import ITEMS, Cell, Item, Setting, grid
-from panda_paper.results import Row
-from panda_paper.study import Study
-from panda_paper.tables import comparison, ending, markdown, summarise, write_item
+from panda_mdp.survey.bench import Outcome, Status
+from panda_paper.items import Cell, Item, Setting, grid
+from panda_paper.results import Results
+from panda_paper.tables import comparison, described, summarise, write_item
 
-SETTING = Setting(500)
 METHODS = ("EM", "LP", "PAnDA-e", "PAnDA-e published")
-ITEM = Item("table4", "Losses", grid(METHODS, (500,)), "loss_m")
+ITEM = Item("table4", "Losses", grid(methods=METHODS, records=500), "loss_m")
 
 
-def row(method: str, repeat: int, status: str = "done", note: str = "", **values: object) -> Row:
-    outcome = Outcome(values, (("work", 2.0),), status, note)  # type: ignore[arg-type]
-    return Row(Cell("method", method, SETTING, repeat), outcome, 1800.0, "env", "date")
+def row(method: str, repeat: int, status: Status = "done", note: str = "", **values: object) -> Any:
+    outcome = Outcome(values, (("work", 2.0),), status, note)
+    return Cell("method", method, Setting(500), repeat), outcome
 
 
+PROMISE = {"claimed_epsilon": 5.0, "holds": False}
 ROWS = [
     *(
         row("EM", k, loss_m=loss, audited_epsilon=5 - 0.1 * k, claimed_epsilon=5.0, holds=True)
@@ -33,103 +32,94 @@ ROWS = [
     ),
     row("LP", 0, "time limit", "stopped after 1800 s"),
     row("PAnDA-e", 0, "infeasible", "Phase I costs 13"),
-    row(
-        "PAnDA-e published",
-        0,
-        loss_m=150.0,
-        audited_epsilon=float("inf"),
-        claimed_epsilon=5.0,
-        holds=False,
-        violated_pairs=0.02,
-        true_loss_m=700.0,
+    *(
+        row("PAnDA-e published", k, **PROMISE, loss_m=150.0 + 10 * k, audited_epsilon=audited,
+            violated_pairs=0.02 + 0.02 * k, true_loss_m=700.0 - 200 * k)
+        for k, audited in enumerate((float("inf"), 60.0))
     ),
-    row(
-        "PAnDA-e published",
-        1,
-        loss_m=160.0,
-        audited_epsilon=60.0,
-        claimed_epsilon=5.0,
-        holds=False,
-        violated_pairs=0.04,
-        true_loss_m=500.0,
-    ),
-]
+]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory) -> Study:
-    folder: Path = tmp_path_factory.mktemp("tables")
-    return Study(synthetic_city(50, 0), "rome", folder)
+@pytest.fixture
+def rome(results_of: Callable[[Any], Results]) -> Results:
+    made = results_of(ROWS)
+    made.facts = {"city": "rome", "nodes": 50}
+    return made
 
 
-def test_means_spreads_and_the_papers_interval() -> None:
-    entries = {entry["method"]: entry for entry in summarise(ITEM, ROWS, "rome")}
+def entries_of(city: Results) -> dict[str, dict[str, Any]]:
+    return {entry["method"]: entry for entry in summarise(ITEM, city.shown(ITEM), city.name)}
+
+
+def test_means_spreads_and_the_papers_interval(rome: Results) -> None:
+    entries = entries_of(rome)
     em = entries["EM"]
     assert em["mean"] == 1300
     assert em["spread_1.96_std"] == pytest.approx(1.96 * np.std([1100, 1300, 1500], ddof=1))
     assert em["paper"] == "1315.27±98.35"
     assert em["difference"] == pytest.approx(-15.27)
-    assert em["inside_paper_interval"] is True
-    assert em["intervals_overlap"] is True
+    assert em["inside_paper_interval"] and em["intervals_overlap"]
     assert em["readme"] == 1145
     assert (em["audited_epsilon"], em["audit_holds"], em["seconds"]) == (5.0, True, 2.0)
     published = entries["PAnDA-e published"]
     assert published["paper"] == entries["PAnDA-e"]["paper"], "both stand beside the paper's row"
     assert published["audited_epsilon"] == float("inf")
     assert published["audit_holds"] is False
-    assert published["inside_paper_interval"] is False
-    assert published["intervals_overlap"] is False
+    assert not published["inside_paper_interval"] and not published["intervals_overlap"]
     assert published["mean_violated_pairs"] == pytest.approx(0.03)
-    assert entries["LP"]["mean"] is None
-    assert (entries["LP"]["status"], ending(entries["LP"])) == ("time limit 1", "time limit")
+    assert (entries["LP"]["mean"], entries["LP"]["status"]) == (None, "time limit 1")
     assert entries["PAnDA-e"]["note"] == "Phase I costs 13"
 
 
-def test_files_for_machines(study: Study) -> None:
-    paths = write_item(ITEM, ROWS, study)
-    table = json.loads(paths[1].read_text())
-    assert [line["method"] for line in table] == list(ITEM.methods)
-    assert table[3]["audited_epsilon"] == "inf"
-    assert table[0]["inside_paper_interval"] is True
-    with paths[0].open() as stream:
+def test_files_for_machines(rome: Results) -> None:
+    path, _ = write_item(ITEM, rome)
+    with path.open() as stream:
         lines = list(csv.DictReader(stream))
-    assert len(lines) == 4
-    assert float(lines[0]["mean"]) == 1300
+    assert [line["method"] for line in lines] == list(METHODS)
+    assert float(lines[0]["mean"]) == 1300 and lines[3]["audited_epsilon"] == "inf"
     assert lines[2]["status"] == "infeasible 1"
-    assert lines[0]["records"] == "500"
+    assert (lines[0]["records"], lines[0]["inside_paper_interval"]) == ("500", "True")
 
 
-def test_the_markdown_shows_claim_audit_and_misses(study: Study) -> None:
-    text = markdown(ITEM, summarise(ITEM, ROWS, "rome"), study)
-    lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines()}
-    assert "1300 ± 392" in lines["EM"]
-    assert "1315.27±98.35 | -15.27 | yes | 1145" in lines["EM"]
-    assert "| **∞** |" in lines["PAnDA-e published"]
-    assert "3.00% of pairs violated" in lines["PAnDA-e published"]
-    assert "over true records 600 m" in lines["PAnDA-e published"]
-    assert "| infeasible |" in lines["PAnDA-e"]
-    assert "Phase I costs 13" in lines["PAnDA-e"]
-    assert "| time limit |" in lines["LP"]
-    assert "1 of 2 entries" in text
-    columns = {line.count(" | ") for line in text.splitlines() if line.startswith("| ")}
-    assert len(columns) == 1
+def test_the_markdown_shows_claim_audit_and_misses(rome: Results) -> None:
+    _, path = write_item(ITEM, rome)
+    lines = [line.strip("| ").split(" | ") for line in path.read_text().splitlines() if "|" in line]
+    names, _, *table = lines
+    rows = {line[0]: dict(zip(names, line, strict=False)) for line in table}
+    em = rows["EM"]
+    assert (em["ours"], em["±"], em["paper"]) == ("1300", "392", "1315.27±98.35")
+    assert (em["difference"], em["inside"], em["README"]) == ("-15.27", "True", "1145")
+    published = rows["PAnDA-e published"]
+    assert (published["audited ε"], published["holds"]) == ("inf", "False")
+    assert published["pairs violated"] == "3.00%"
+    assert published["loss over true records"] == "600"
+    assert rows["LP"]["ended"] == "time limit 1" and rows["LP"]["note"] == "stopped after 1800 s"
+    assert "in 1 of 2 entries" in path.read_text()
 
 
-def test_nothing_to_compare_with_is_said(study: Study) -> None:
-    entries = summarise(ITEMS["toy"], [row("EM", 0, loss_m=1.0)], "rome")
-    assert comparison(entries).startswith("No entry has an interval")
+def test_nothing_to_compare_with_is_said(rome: Results) -> None:
+    assert "in 0 of 0 entries" in comparison([entries_of(rome)["LP"]])
 
 
-def test_the_synthetic_city_and_the_prior_are_labelled(study: Study) -> None:
-    made = Study(study.city, "synthetic", study.folder, synthetic=True)
-    real = Item("table5", "Losses", grid(("EM",), (500,), prior="real"), "loss_m")
-    cell = Cell("method", "EM", real.settings[0], 0)
-    rows = [Row(cell, Outcome({"loss_m": 1.0}), None, "env", "date")]
-    text = markdown(real, summarise(real, rows, made.name), made)
+def test_the_synthetic_city_and_the_prior_are_labelled(
+    results_of: Callable[[Any], Results],
+) -> None:
+    plan = grid(methods=("EM",), records=500, prior="real")
+    city = results_of([(cell, Outcome({"loss_m": 1.0})) for cell in plan])
+    city.facts = {"city": "synthetic", "synthetic": True, "real_prior": "number of streets"}
+    real = Item("table5", "Losses", plan, "loss_m")
+    text, _ = described(real, city, city.shown(real))
     assert "SYNTHETIC" in text
     assert "number of streets" in text
 
 
-def test_a_note_of_some_repeats_says_of_how_many() -> None:
-    rows = [row("EM", k, note="the solver failed" if k == 1 else "", loss_m=1.0) for k in range(3)]
-    assert summarise(ITEM, rows, "rome")[0]["note"] == "the solver failed (1 of 3 repeats)"
+def test_a_note_of_some_repeats_says_of_how_many(results_of: Callable[[Any], Results]) -> None:
+    notes = ("", "the solver failed", "")
+    city = results_of([row("EM", k, note=note, loss_m=1.0) for k, note in enumerate(notes)])
+    assert entries_of(city)["EM"]["note"] == "the solver failed (1 of 3 repeats)"
+
+
+def test_results_of_a_folder_alone_write_every_file(rome: Results, tmp_path: Path) -> None:
+    assert rome.folder.is_relative_to(tmp_path)
+    again = Results(rome.folder)
+    assert [path.name for path in write_item(ITEM, again)] == ["table4.csv", "table4.md"]

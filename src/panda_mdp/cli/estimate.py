@@ -218,14 +218,8 @@ def _draw(
     rows: list[Any],
     compared: tuple[Any, list[str]] = (None, []),
 ) -> None:
-    from panda_mdp.plot.estimates import (
-        draw_density,
-        draw_flows,
-        draw_lengths,
-        draw_shares,
-        html_table,
-        write_page,
-    )
+    from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
+    from panda_mdp.plot.html import write_page
     from panda_mdp.plot.style import save_figure
 
     domain, (target, page) = release.problem.domain, targets
@@ -233,14 +227,14 @@ def _draw(
         save_figure(draw_density(found, domain, zones), target)
     if page is None:
         return
-    parts: list[Any] = [f"<p>{note}" for note in (repr(release), *compared[1], *NOTES)]
+    parts: list[Any] = [repr(release), *compared[1], *NOTES]
     if isinstance(found, Estimate):
         parts += [draw_shares(found, w, compared[0]) for w in range(len(found.windows))]
         if domain.geographic:
             parts += [draw_density(found, domain, zones, of=what) for what in ("share", "width")]
     else:
         parts += [draw_flows(found), draw_lengths(found, domain, zones, compared[0])]
-    write_page(page, "What the reports tell", [*parts, html_table(rows)])
+    write_page(page, "What the reports tell", [*parts, rows])
 
 
 def _columns(text: str) -> Any:

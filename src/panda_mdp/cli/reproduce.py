@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import numpy as np
 import typer
 
 from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City
 from panda_mdp.city.maps import load_city
 from panda_mdp.city.synthetic import synthetic_city
@@ -23,8 +23,7 @@ from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Bench
 
 if TYPE_CHECKING:
-    from panda_paper.items import Item
-    from panda_paper.results import Row
+    from panda_paper.items import Cell, Item
     from panda_paper.study import Study
 
 SYNTHETIC_NODES = 12_000
@@ -57,17 +56,14 @@ class Where:
         from panda_paper.study import Study
 
         if self.city is None:
-            size = TOY_NODES if self.toy else SYNTHETIC_NODES
-            roads = synthetic_city(size, 0)
             name = "synthetic"
+            roads = synthetic_city(TOY_NODES if self.toy else SYNTHETIC_NODES, 0)
         else:
-            roads = load_city(self.city)
             name = self.city.name.split(".")[0].lower()
+            roads = load_city(self.city)
         visits, source = (None, "") if self.traces is None else _visits(roads, self.traces)
         folder = self.out / (f"{name}-toy" if self.toy else name)
-        remark = self.remark
-        if remark is None:
-            remark = str(read_json(folder / STUDY).get("remark", ""))
+        remark = self.remark or read_json(folder / STUDY).get("remark", "")
         return Study(roads, name, folder, self.city is None, visits, source, remark)
 
 
@@ -117,9 +113,9 @@ def reproduce(
         fresh: Run again what is already in the results.
     """
     from panda_paper.items import ITEMS, choose_items
-    from panda_paper.results import CellStore
-    from panda_paper.runner import CellLaboratory, run_cells, write_items
-    from panda_paper.tables import write_report
+    from panda_paper.results import Results
+    from panda_paper.runner import CellLaboratory, run_cells
+    from panda_paper.tables import write_item, write_report
 
     console = output_console()
     if what == "list":
@@ -133,24 +129,26 @@ def reproduce(
     parts = part.of(items)
     with working("reading the map"):
         study = where.study()
-    store = CellStore(study, fresh=fresh)
-    cells = list(dict.fromkeys(chain.from_iterable(one.cells() for one in parts)))
+    results = Results.of_study(study)
+    cells = list(dict.fromkeys(cell for one in parts for cell in one.cells()))
+    laboratory = CellLaboratory(study)
     try:
-        with progress(len(cells)) as show_step, Bench(CellLaboratory(study), "shared") as bench:
-            rows = run_cells(cells, store, bench, time_limit, show_step)
+        with progress(len(cells)) as show_step, Bench(laboratory, "shared") as bench:
+            run_cells(cells, results, bench, time_limit, fresh=fresh, progress=show_step)
     except KeyboardInterrupt:
         progress_console().print(f"interrupted; what was done is in {study.folder}")
         raise typer.Exit(INTERRUPTED) from None
-    for path in write_items(items, parts, store, study):
-        console.print(str(path), soft_wrap=True)
-    tell_failures(rows)
+    for item, ran in zip(items, parts, strict=True):
+        for path in write_item(item.with_all_of(ran), results):
+            console.print(str(path), soft_wrap=True)
+    tell_failures({cell: results.lines[cell] for cell in cells})
 
 
-def tell_failures(rows: Sequence[Row]) -> None:
+def tell_failures(lines: Mapping[Cell, Facts]) -> None:
     """Print the first cells that failed, and leave with exit code 1 where there are any."""
-    failed = [row for row in rows if row.status == "failed"]
-    for row in failed[:SHOWN]:
-        progress_console().print(f"failed: {row.cell}: {row.outcome.note}", soft_wrap=True)
+    failed = [cell for cell, line in lines.items() if line["status"] == "failed"]
+    for cell in failed[:SHOWN]:
+        progress_console().print(f"failed: {cell}: {lines[cell]['note']}", soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 

@@ -1,17 +1,12 @@
-"""Pictures of estimates with their limits, and one page of them."""
+"""Pictures of estimates with their limits."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
-from panda_mdp.base.atomic import write_whole
 from panda_mdp.city.places import Places
 from panda_mdp.meaning.deconvolution import CONFIDENCE
 from panda_mdp.meaning.estimate import Estimate, Flows, Trips, Zones, zone_matrix
@@ -24,11 +19,6 @@ if TYPE_CHECKING:
 
 MOST_BARS = 40
 LENGTH_BINS = 8
-PAGE = """<!doctype html><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:15px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
-img{{max-width:100%}}table{{border-collapse:collapse}}td,th{{padding:.15rem .7rem;text-align:right}}
-td:first-child,th:first-child{{text-align:left}}</style>
-<h1>{title}</h1>{body}"""
 
 
 def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None = None) -> Figure:
@@ -136,29 +126,3 @@ def draw_lengths(
     axes.set(xlabel=f"{domain.unit} between the middles of zones", ylabel="share of trips, %")
     axes.legend(frameon=False, loc="best")
     return figure
-
-
-def write_page(path: str | Path, title: str, parts: list[str | Figure]) -> Path:
-    """One HTML file of paragraphs, tables (HTML already) and pictures, that needs nothing else."""
-    body = []
-    for part in parts:
-        if isinstance(part, str):
-            body.append(part)
-            continue
-        raw = io.BytesIO()
-        part.savefig(raw, format="png")
-        coded = base64.b64encode(raw.getvalue()).decode()
-        body.append(f'<p><img alt="" src="data:image/png;base64,{coded}">')
-    page = PAGE.format(title=html.escape(title), body="\n".join(body))
-    return write_whole(Path(path), page)
-
-
-def html_table(rows: list[dict[str, object]]) -> str:
-    """Rows of numbers and names; numbers with four digits."""
-
-    def cell(value: object) -> str:
-        return f"{value:.4g}" if isinstance(value, float) else html.escape(str(value))
-
-    head = "".join(f"<th>{html.escape(name)}" for name in (rows[0] if rows else {}))
-    lines = ("<tr>" + "".join(f"<td>{cell(v)}" for v in row.values()) for row in rows)
-    return f"<table><tr>{head}{''.join(lines)}</table>"

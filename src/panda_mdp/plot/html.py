@@ -1,13 +1,16 @@
-"""An interactive map as one HTML file: no outside tiles, scripts or fonts."""
+"""Pages as one HTML file, without outside tiles, scripts or fonts: an interactive map, and text,
+tables and pictures."""
 
 from __future__ import annotations
 
 import base64
 import html
+import io
 import json
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,10 +24,22 @@ from panda_mdp.plot.maps import Ground, report_places
 from panda_mdp.plot.measures import expected_losses, local_epsilons
 from panda_mdp.table.mechanism import Table
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TABLE_ENTRIES = 4_000_000
 """The largest table that is put into a page, 8 MB of numbers."""
 METRES = 1000.0
 NEAR_KM = 0.2
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv=
+"Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<style>body{{font:15px/1.5 sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem}}
+img{{max-width:100%}}div{{overflow-x:auto}}table{{border-collapse:collapse;font-size:.85em}}
+td,th{{padding:.15rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid}}</style>
+<h1>{title}</h1>
+{body}</html>
+"""
 
 
 def write_map(
@@ -52,6 +67,32 @@ def write_map(
     payload = json.dumps(plain(data, "null"), allow_nan=False).replace("<", "\\u003c")
     head, tail = template.replace("__TITLE__", html.escape(heading)).split("__DATA__", 1)
     return write_whole(target, head + payload + tail)
+
+
+def write_page(
+    path: FilePath, title: str, parts: Iterable[str | list[dict[str, Any]] | Figure]
+) -> Path:
+    """Write a page of sentences, headings ("# ..."), tables (rows with the same names) and pictures
+    that needs nothing else; everything is escaped, floats have four digits."""
+
+    def text(value: object) -> str:
+        return f"{value:.4g}" if isinstance(value, float) else html.escape(str(value))
+
+    body = []
+    for part in parts:
+        if isinstance(part, str):
+            heading = part.removeprefix("# ")
+            body.append(f"<p>{text(part)}" if heading == part else f"<h2>{text(heading)}</h2>")
+        elif isinstance(part, list):
+            head = "".join(f"<th>{text(name)}" for name in (part[0] if part else {}))
+            lines = ("<tr>" + "".join(f"<td>{text(one)}" for one in row.values()) for row in part)
+            body.append(f"<div><table><tr>{head}{''.join(lines)}</table></div>")
+        else:
+            raw = io.BytesIO()
+            part.savefig(raw, format="png")
+            coded = base64.b64encode(raw.getvalue()).decode()
+            body.append(f'<p><img alt="" src="data:image/png;base64,{coded}">')
+    return write_whole(Path(path), PAGE.format(title=text(title), body="\n".join(body)))
 
 
 def map_data(
