@@ -96,9 +96,12 @@ class Multipliers(RebuiltOnCopy):
         cls, pairs: IntArray, owner: IntArray, columns: IntArray, values: FloatArray
     ) -> Multipliers:
         """Those of `pairs[owner]` with the outputs `columns`, in any order; other pairs go."""
-        along = np.argsort(owner, kind="stable")
-        used, count = np.unique(owner, return_counts=True)
-        return cls(pairs[used], offsets(count), columns[along], values[along])
+        if (owner[1:] < owner[:-1]).any():
+            along = np.argsort(owner, kind="stable")
+            columns, values = columns[along], values[along]
+        count = np.bincount(owner, minlength=len(pairs))
+        used = np.flatnonzero(count)
+        return cls(pairs[used], offsets(count[used]), columns, values)
 
     @property
     def owner(self) -> IntArray:

@@ -471,16 +471,18 @@ class Lent(NamedTuple):
         """In the form that a file holds, read off as its kernel does where both sides have their
         sign; of outputs that a tile has twice the first."""
         program, ends, above, sides, inverse, unit = self
-        first = ~program.tiling.again[program.tile[ends[:, 0]]]
+        again, width = program.tiling.again, inverse.shape[1]
         found = []
         for side in range(2):
-            own = sides[side]
-            other = sides[1 - side]
-            edge, column = np.nonzero((own > 0) & (other < 0) & first)
-            near = ends[edge, side]
-            far = ends[edge, 1 - side]
-            up = own[edge, column].astype(float) * inverse[near, column]
-            down = other[edge, column].astype(float) * inverse[far, column]
+            own, other = sides[side], sides[1 - side]
+            both = (own > 0) & (other < 0)
+            if again.any():
+                both &= ~again[program.tile[ends[:, 0]]]
+            places = np.flatnonzero(both)
+            edge, column = np.divmod(places, width)
+            near, far = ends[edge, side], ends[edge, 1 - side]
+            up = own.ravel()[places].astype(float) * inverse[near, column]
+            down = other.ravel()[places].astype(float) * inverse[far, column]
             value = unit * np.minimum(up, -down / above[edge])
             output = program.tiling.tiles[program.tile[near], column]
             sound = np.isfinite(value)
