@@ -14,6 +14,8 @@ from panda_mdp.compute.jax.device import Array, Placement, ladder
 
 PASSES = 60
 """Of a projection, at most: far fewer as a rule."""
+FARTHEST = -1.000001
+"""Below the largest weight of a group: others that end above 0 are nearer."""
 
 
 class Matrix(NamedTuple):
@@ -67,8 +69,12 @@ def over_groups(values, group, kind: str, groups: int):
 @partial(jax.jit, static_argnames="groups")
 def onto(weights, group, groups: int):
     """`onto_simplex` of every group."""
-    over = partial(over_groups, group=group, groups=groups)
-    weights = weights - over(weights, kind="maximum")[group]
+    weights = weights - over_groups(weights, group, "maximum", groups)[group]
+    ends = jnp.searchsorted(group, jnp.arange(groups), side="right") - 1
+
+    def over(values):
+        # Ten times as fast as adding up by group, and as precise in float64.
+        return jnp.diff(jnp.cumsum(values, axis=0, dtype=jnp.float64)[ends], axis=0, prepend=0)
 
     def go_on(state):
         shift, before, passes = state
@@ -77,11 +83,10 @@ def onto(weights, group, groups: int):
     def step(state):
         shift, _, passes = state
         held = weights > shift[group]
-        count = over(held.astype(weights.dtype), kind="add")
-        total = over(jnp.where(held, weights, 0), kind="add")
-        return (total - 1) / count, shift, passes + 1
+        return (over(jnp.where(held, weights, 0)) - 1) / over(held), shift, passes + 1
 
-    low = jnp.full((groups, weights.shape[1]), -jnp.inf, weights.dtype)
+    # The largest alone would be moved by 1: what lies farther below it ends at 0.
+    low = jnp.full((groups, weights.shape[1]), FARTHEST)
     first = step((low, low, 0))
     shift, *_ = jax.lax.while_loop(go_on, step, first)
-    return jnp.maximum(weights - shift[group], 0)
+    return jnp.maximum(weights - shift[group], 0).astype(weights.dtype)

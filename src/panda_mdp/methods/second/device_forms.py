@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from panda_mdp.compute.jax.device import Array, Placement, ladder
+from panda_mdp.compute.jax.device import Array, Placement, ladder, precise
 from panda_mdp.compute.jax.forms import Matrix, Turnable, onto, over_groups
 from panda_mdp.methods.second.objectives import Tiled
 
@@ -38,7 +38,8 @@ class DeviceForms(Tiled):
         return over_groups(values, self.group, kind=kind, groups=self._groups)
 
     def onto(self, weights: Array) -> Array:
-        return onto(weights, self.group, groups=self._groups)
+        with precise():
+            return onto(weights, self.group, groups=self._groups)
 
     def taken_over(self, before: Any, weights: Array) -> Array:
         own = super().taken_over(before, weights)
