@@ -267,11 +267,12 @@ let prior ?(name = "prior") table =
 let rec nat n = if n = 0 then Checked.O else Checked.S (nat (n - 1))
 
 (* The records and epsilon that a bound is about, without rows. *)
-let bare table epsilon =
-  let points, metric, _ = points table in
+let bare points metric epsilon =
   let epsilon_num, epsilon_den = fraction epsilon in
   { Checked.epsilon_num; epsilon_den; metric; floors = []; floor_at = Fun.id;
-    tiles = [ List.map (fun p -> (p, [])) (Array.to_list points) ] }
+    tiles = [ List.map (fun p -> (p, [])) points ] }
+
+let records_of table = let points, metric, _ = points table in bare (Array.to_list points) metric
 
 (* Pairs with their multipliers, each times `unit`, written out. *)
 let steps table about unit multipliers =
@@ -287,6 +288,14 @@ let steps table about unit multipliers =
   in
   List.init (Array.length pairs / 2) (fun e ->
       ((Z.of_int64 pairs.(2 * e), Z.of_int64 pairs.((2 * e) + 1)), written_out e))
+
+(* What multipliers prove of costs, rows over `unit`: `bound_ok` is asked for what it comes to. *)
+let proved bare m unit rows steps =
+  let scale = Z.shift_left Z.one 128 in
+  let start = List.map (List.map (Z.mul scale)) rows in
+  let least = Checked.sum (List.map Checked.least (List.fold_right (Checked.apply_step bare) steps start)) in
+  if Checked.bound_ok bare (nat m) unit rows steps least (Z.mul unit scale) then Some (Q.make least (Z.mul unit scale))
+  else None
 
 (* What a limit costs (`limited_bound` of BoundFile.v): the terms' costs from below, over 2^200, and what their
    multipliers prove of them. *)
@@ -363,13 +372,131 @@ let check_terms table epsilon =
       let unit = Z.mul l (Z.shift_left Z.one 200) in
       let below q = Z.mul l (Z.fdiv (Z.shift_left (Q.num q) 200) (Q.den q)) in
       let rows = List.init k (fun x -> List.init m (fun y -> below costs.((x * m) + y))) in
-      let steps = steps table "term" (Z.shift_left Z.one 200) multipliers and bare = bare table epsilon in
-      let start = List.map (List.map (Z.mul scale)) rows in
-      let least = Checked.sum (List.map Checked.least (List.fold_right (Checked.apply_step bare) steps start)) in
-      if not (Checked.bound_ok bare (nat m) unit rows steps least (Z.mul unit scale)) then "none that is proved"
-      else
-        let bound = Q.div (Q.sub (Q.make least (Z.mul unit scale)) !taken) !grown in
-        Printf.sprintf "t from %.9g on, proved" (Q.to_float bound)
+      let steps = steps table "term" (Z.shift_left Z.one 200) multipliers in
+      match proved (records_of table epsilon) m unit rows steps with
+      | None -> "none that is proved"
+      | Some least ->
+          let bound = Q.div (Q.sub least !taken) !grown in
+          Printf.sprintf "t from %.9g on, proved" (Q.to_float bound)
+
+(* ---- averages over points *)
+
+(* The lattice's vertices as vectors of which the length is twice that in spacings:
+   4 (i^2 + i j + j^2) = (2 i + j)^2 + 3 j^2. *)
+let in_plane spacing vertices =
+  let num, den = fraction spacing in
+  let vector (i, j) =
+    let i = Z.of_int64 i and j = Z.of_int64 j in
+    List.map (Z.mul num) [ Z.add (Z.shift_left i 1) j; j; j; j ]
+  in
+  (List.map vector vertices, Checked.Euclidean (Z.shift_left den 1))
+
+(* What a bound of every point is about (docs/everywhere.md): of what was given, the law and the losses that it sums
+   up to over points, which must be the file's to 2 10^-12; and the costs, from below, of the averages over hats, whose
+   records are the vertices with people. Costs are over one whole number. None where nothing follows. *)
+let averages table epsilon =
+  let k = table.records and m = table.outputs in
+  let mesh = Json.get "mesh" table.claims in
+  let spacing = number "spacing" mesh in
+  let flat = whole table "mesh_vertices" in
+  let vertices = Array.init k (fun x -> (flat.(2 * x), flat.((2 * x) + 1))) in
+  let index = Hashtbl.create (2 * k) in
+  Array.iteri (fun x v -> Hashtbl.replace index v x) vertices;
+  let beside (i, j) (a, b) = Hashtbl.find_opt index (Int64.add i (Int64.of_int a), Int64.add j (Int64.of_int b)) in
+  let given, p = prior ~name:"given_prior" table and own, q = prior table in
+  let stored, t = over_one_power (if List.mem_assoc "loss" table.arrays then real table "loss" else [||]) in
+  let outputs = List.mem_assoc "outputs" table.arrays in
+  (* Distances lie between two whole numbers; what is given is what it is. *)
+  let losses, errors, c =
+    if List.mem_assoc "given_loss" table.arrays then
+      let losses, c = over_one_power (real table "given_loss") in
+      (losses, Array.map (fun _ -> Z.zero) losses, c)
+    else if not outputs then ([||], [||], Z.one)
+    else
+      let points, metric, _ = points table in
+      let ready = Array.map (Checked.prepare metric) points in
+      let records = Array.map Int64.to_int (whole table "outputs") in
+      let far side i =
+        let x = i / m and y = records.(i mod m) in
+        if x = y then Z.zero else side metric Z.one Z.one ready.(x) ready.(y)
+      in
+      let low = Array.init (k * m) (far Checked.nats_low) in
+      (low, Array.mapi (fun i l -> Z.sub (far Checked.nats_high i) l) low, Z.shift_left Z.one 128)
+  in
+  let steps = [ (1, 0); (0, 1); (-1, 1); (-1, 0); (0, -1); (1, -1) ] in
+  let hexagon x = List.filter_map (beside vertices.(x)) steps in
+  let corners = Array.map Q.of_float (real table "mesh_area") in
+  let count = Array.length corners / 2 in
+  let inside x =
+    let i, j = vertices.(x) in
+    let u = Q.of_bigint (Z.of_int64 i) and v = Q.of_bigint (Z.of_int64 j) in
+    List.for_all
+      (fun a ->
+        let b = (a + 1) mod count in
+        let du = Q.sub corners.(2 * b) corners.(2 * a) and dv = Q.sub corners.((2 * b) + 1) corners.((2 * a) + 1) in
+        let beyond = Q.sub (Q.mul dv (Q.sub u corners.(2 * a))) (Q.mul du (Q.sub v corners.((2 * a) + 1))) in
+        let squared = Q.add (Q.mul dv dv) (Q.add (Q.mul du dv) (Q.mul du du)) in
+        Q.sign beyond <= 0
+        || Q.leq (Q.mul beyond beyond) (Q.mul squared (Q.make (Z.of_int 4) (Z.mul (Z.of_int 3) (Z.pow (Z.of_int 10) 12)))))
+      (List.init count Fun.id)
+  in
+  let whose = List.filter (fun x -> Z.sign given.(x) > 0) (List.init k Fun.id) in
+  let here x = let all = hexagon x in List.length all = 6 && List.for_all inside all in
+  let found = Array.length losses > 0 && Array.length stored > 0 in
+  if not (found && List.length whose > 1 && List.for_all here whose) then None
+  else
+    (* Over points: 120 times the matrix Q of methods/everywhere.py. *)
+    let sums = Array.make k Z.zero and totals = Array.make (k * m) Z.zero in
+    let triangle all =
+      let people = List.fold_left (fun sum x -> Z.add sum given.(x)) Z.zero all in
+      let pair x x' =
+        let part = Z.add (Z.add given.(x) given.(x')) people in
+        let part = if x = x' then Z.shift_left part 1 else part in
+        sums.(x) <- Z.add sums.(x) part;
+        for y = 0 to m - 1 do
+          totals.((x * m) + y) <- Z.add totals.((x * m) + y) (Z.mul part losses.((x' * m) + y))
+        done
+      in
+      if Z.sign people > 0 then List.iter (fun x -> List.iter (pair x) all) all
+    in
+    for x = 0 to k - 1 do
+      match (beside vertices.(x) (1, 0), beside vertices.(x) (0, 1), beside vertices.(x) (1, -1)) with
+      | right, up, down ->
+          (match (right, up) with Some a, Some b -> triangle [ x; a; b ] | _ -> ());
+          (match (right, down) with Some a, Some b -> triangle [ x; a; b ] | _ -> ())
+    done;
+    let near a b = Z.leq (Z.mul (Z.abs (Z.sub a b)) (Z.pow (Z.of_int 10) 12)) (Z.mul (Z.of_int 2) (Z.abs b)) in
+    let every f n = List.for_all f (List.init n Fun.id) in
+    let people = Array.fold_left Z.add Z.zero sums in
+    let same =
+      every (fun x -> near (Z.mul sums.(x) q) (Z.mul people own.(x))) k
+      && every (fun i -> near (Z.mul totals.(i) t) (Z.mul (Z.mul sums.(i / m) stored.(i)) c)) (k * m)
+    in
+    let one = Z.shift_left Z.one 128 in
+    let nats = Q.mul (Q.of_float epsilon) (Q.of_float spacing) in
+    let above part = (* exp of a part of it, from above *)
+      let h = Z.cdiv (Z.mul (Q.num nats) one) (Z.mul (Q.den nats) part) in
+      Z.succ (Z.cdiv (Z.mul one one) (Checked.exp_neg_low h))
+    in
+    if not (same && Q.leq nats (Q.of_int 64)) then None
+    else
+      let growth = Z.mul (Z.sub (above Z.one) one) (above (Z.of_int 2)) in
+      let cost x y =
+        let near_by = hexagon x in
+        let at v = losses.((v * m) + y) and error v = errors.((v * m) + y) in
+        let twelve = Z.mul (Z.of_int 12) in
+        let mean = List.fold_left (fun sum v -> Z.add sum (at v)) (Z.mul (Z.of_int 6) (at x)) near_by in
+        let apart v = Z.abs (Z.sub (twelve (at v)) mean) in
+        let off = List.fold_left (fun sum v -> Z.add sum (apart v)) (Z.mul (Z.of_int 4) (apart x)) near_by in
+        let most = List.fold_left (fun most v -> Z.max most (error v)) (error x) near_by in
+        let off = Z.add off (Z.mul (Z.of_int 240) most) in
+        let low = Z.sub (Z.mul (Z.mul (Z.of_int 20) mean) (Z.mul one one)) (Z.mul growth off) in
+        Z.mul given.(x) (Z.max low Z.zero)
+      in
+      let rows = List.map (fun x -> List.init m (cost x)) whose in
+      let unit = Z.mul (Z.mul (Z.of_int 240) (Z.mul p c)) (Z.mul one one) in
+      let points, metric = in_plane spacing (List.map (fun x -> vertices.(x)) whose) in
+      Some (rows, unit, points, metric)
 
 let check_loss table epsilon =
   let m = table.outputs in
@@ -388,7 +515,6 @@ let check_loss table epsilon =
   let multipliers, l = if proof then over_one_power (real table "bound_multipliers") else ([||], Z.one) in
   refuse (positive multipliers) "a multiplier is negative";
   if Json.has "selection" table.claims then "none for two phases"
-  else if List.mem_assoc "given_prior" table.arrays then "not computed: averages over points are not summed here"
   else if List.mem_assoc "bound_prices" table.arrays then "not computed: prices are not summed here"
   else if not proof then
     if Json.get "lower_bound" (Json.get "notes" table.claims) = Json.Word "null" then "none"
@@ -396,26 +522,19 @@ let check_loss table epsilon =
   else if table.large then "not computed: over so many losses"
   else if found = None then "not computed: the losses are neither in the file nor whole powers of distances"
   else
-    let sum = ref Z.zero in
-    for x = 0 to table.records - 1 do
-      List.iteri (fun y w -> sum := Z.add !sum (Z.mul costs.((x * m) + y) w)) (full table x)
-    done;
-    let exact = Q.make !sum (Z.mul unit (Z.shift_left Z.one 62)) in
-    let rows =
-        List.init table.records (fun x -> List.init m (fun y -> Z.mul l costs.((x * m) + y)))
-      in
-      let steps = steps table "bound" unit multipliers and bare = bare table epsilon in
-      (* What is proved is asked for: 1 % below the loss, 2 %, 4 % and so on. *)
-      let proves share =
-        let b = Q.mul exact (Q.sub Q.one share) in
-        Checked.bound_ok bare (nat m) (Z.mul unit l) rows steps (Q.num b) (Q.den b)
-      in
-      let rec widest percent =
-        if percent > 64 then "none that is proved"
-        else if proves (Q.of_ints percent 100) then Printf.sprintf "proved within %d %% of the loss" percent
-        else widest (2 * percent)
-      in
-      widest 1
+    let about =
+      if List.mem_assoc "given_prior" table.arrays then
+        Option.map (fun (rows, unit, points, metric) -> (rows, unit, bare points metric epsilon)) (averages table epsilon)
+      else
+        let row x = List.init m (fun y -> costs.((x * m) + y)) in
+        Some (List.init table.records row, unit, records_of table epsilon)
+    in
+    let found (rows, unit, bare) =
+      proved bare m (Z.mul unit l) (List.map (List.map (Z.mul l)) rows) (steps table "bound" unit multipliers)
+    in
+    match Option.bind about found with
+    | Some bound when Q.sign bound > 0 -> Printf.sprintf "%.9g, proved" (Q.to_float bound)
+    | _ -> "none that is proved"
 
 let load path =
   let channel = open_in_bin path in

@@ -38,6 +38,14 @@ def third(built: Path, path: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def bound(built: Path, path: Path) -> float | None:
+    """What the extracted checker says that the loss is at least."""
+    code, said = third(built, path)
+    assert code == 0, said
+    value = said.partition("; bound: ")[2]
+    return None if value.startswith("none") else float(value.partition(", proved")[0])
+
+
 def by_coins(sample: forging.Sample) -> bool:
     """PAnDA's tables whose anchors are drawn by coins: the extracted checker reads none."""
     return sample.group == "panda" and b'"kind":"coins"' in sample.data
@@ -99,13 +107,30 @@ def test_rows_over_a_floor_are_read_as_they_are_stored_however_large_they_are(bu
 def test_a_bound_is_proved_by_its_multipliers(built, tmp_path):
     data = forging.changed("euclidean", forging.with_proof())
     path = forging.Sample("", "", data).write(tmp_path)
-    assert "bound: proved within" in third(built, path)[1]
+    assert bound(built, path) == pytest.approx(pm.load(path).bound.value, rel=1e-8)
     # Losses that follow from distances are taken from below.
     for kind in ("euclidean", "haversine", "matrix"):
         path.write_bytes(forging.honest(f"distances {kind}"))
-        assert "bound: proved within" in third(built, path)[1]
+        assert bound(built, path) == pytest.approx(pm.load(path).bound.value, rel=1e-8)
     path.write_bytes(forging.honest("euclidean"))
     assert third(built, path)[1].endswith("bound: stated, not proved in this file\n")
+
+
+@pytest.mark.parametrize("name", ["averages", "averages given"])
+def test_averages_over_points_are_summed_up_again(name, built, tmp_path):
+    """Law and losses of the file are those of what was given, and the bound is the library's; of
+    another law, or of losses that differ in the ninth digit, nothing is proved."""
+    file = forging.File.of(forging.honest(name))
+    path = forging.Sample("", "", file.bytes()).write(tmp_path)
+    assert bound(built, path) == pytest.approx(pm.load(path).bound.value, rel=1e-8)
+    given, losses = file.arrays["given_prior"].copy(), file.arrays["loss"].copy()
+    here = np.flatnonzero(given)
+    file.arrays["given_prior"][here] = given[here][::-1]
+    path.write_bytes(file.bytes())
+    assert bound(built, path) is None and pm.load(path).bound is None
+    file.arrays["given_prior"], file.arrays["loss"] = given, losses * (1 + 1e-9)
+    path.write_bytes(file.bytes())
+    assert bound(built, path) is None and pm.load(path).bound is None
 
 
 def test_graphs_of_any_size_are_read(built, tmp_path):

@@ -93,6 +93,18 @@ def test_of_losses_that_are_distances_few_outputs_tell_the_bound(kind, power, wi
         assert found <= expected
 
 
+@pytest.mark.parametrize("size", [6, 80])
+@pytest.mark.parametrize("backend", ["auto", "cpu"])
+def test_losses_that_are_computed_are_solved_as_stored_ones_are(size, backend):
+    """By the small LP and by iterations: bounds of boxes look at all outputs of all records."""
+    domain = random_domain("euclidean", size, seed=8)
+    loss = DistanceLoss(domain, np.arange(size))
+    computed = pm.optimal(pm.Problem(domain, range(size), loss, 1.0), 0.02, backend=backend)
+    stored = pm.Problem(domain, range(size), loss.stored(), 1.0)
+    assert isinstance(computed.bound, Proved)
+    assert computed.loss == pytest.approx(pm.optimal(stored, 0.02, backend=backend).loss, rel=1e-6)
+
+
 def test_a_proof_takes_the_place_of_a_bound_where_it_gives_next_to_nothing_away(problem):
     """A hundredth of the gap, and no gap that is reached becomes one that is not."""
     proof, gap = free_proof(problem), 0.01

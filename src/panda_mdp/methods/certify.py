@@ -261,8 +261,13 @@ def proved(bound: Stated, loss: float, gap: float, proof: Proved | None) -> Boun
     least = bound.value - WORTH * gap * abs(bound.value)
     if loss - bound.value <= gap * bound.value:
         least = max(least, loss / (1 + gap))
+    return shortest(proof, least) or bound
+
+
+def shortest(proof: Proved | None, least: float) -> Proved | None:
+    """The proof, shortened where that still proves so much; None where it does not itself."""
     found = () if proof is None else (proof.shortened(), proof)
-    return next((p for p in found if p.value >= least), bound)
+    return next((p for p in found if p.value >= least), None)
 
 
 @dataclass

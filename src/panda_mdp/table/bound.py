@@ -52,6 +52,8 @@ LIBRARY_ERROR = 1e-15
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 PAIRS_PER_ENTRY = 16
 """About as many entries of a block of distances take as long as a pair by itself."""
+ALLOWANCE = 2.0
+"""Times what rounding takes: exponentials of other machines differ in their last digit."""
 FAINTEST = 1e-6
 """Of the largest: multipliers below it are left out of a short proof."""
 WIDER = 1 + 1e-9
@@ -154,13 +156,12 @@ class Proved(RebuiltOnCopy):
     @cached_property
     def value(self) -> float:
         """No epsilon-mDP table of the problem loses less: what a reader must come to at least."""
-        # Twice the allowance: exponentials of other machines differ in their last digit.
         problem = self.problem
         given = self.multipliers
         if isinstance(given, Prices):
-            total = total_from_below(star_prices(problem, given.values, allowance=2.0))
+            total = total_from_below(star_prices(problem, given.values))
             return total - problem.loss_error * abs(total)
-        return dual_bound(problem, given, allowance=2.0)
+        return dual_bound(problem, given)
 
     def bounds(self, problem: Problem) -> bool:
         """Whether it is one of the loss of that problem's tables."""
@@ -211,13 +212,13 @@ def star_centres(problem: Problem) -> IntArray:
     return np.asarray(problem.loss).argmin(axis=0) if records is None else records
 
 
-def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) -> FloatArray:
+def star_prices(problem: Problem, prices: FloatArray) -> FloatArray:
     """Prices for which the stars of the module's head prove sum m, from any prices: (K,).
 
     First m_x is lowered to the least p_x c_xy of the outputs of which x is not the centre, rounded
     down. Then m_k is lowered to p_k c_ky + sum over x other than k of a_x e_x of every output y
     with centre k: lowering others later only raises that. Sums of n terms that are not negative
-    err by (n + 8) 2^-53 of themselves, of which `allowance` times as much is taken off.
+    err by (n + 8) 2^-53 of themselves, of which `ALLOWANCE` times as much is taken off.
     """
     metric = problem.domain.metric
     centres = star_centres(problem)
@@ -247,10 +248,10 @@ def star_prices(problem: Problem, prices: FloatArray, allowance: float = 1.0) ->
                 some = _star_block(costs, far[part], own, prices[records], slope)
                 least[records], lent = some
                 sums += lent.sum(axis=0)
-    shrink = 1 - allowance * (problem.size + 8.0) * UNIT_ROUNDOFF
+    shrink = 1 - ALLOWANCE * (problem.size + 8.0) * UNIT_ROUNDOFF
     most = np.full(problem.size, np.inf)
     given = (nearest + sums * (1 - LIBRARY_ERROR)) * shrink
-    np.minimum.at(most, centres, given - allowance * problem.size * SMALLEST)
+    np.minimum.at(most, centres, given - ALLOWANCE * problem.size * SMALLEST)
     return np.asarray(np.minimum(least, most))
 
 
@@ -266,10 +267,10 @@ def _star_block(
     return least, xp.where(own, 0.0, xp.maximum(spare, 0.0) * xp.exp(far * slope))
 
 
-def dual_bound(problem: Problem, multipliers: Multipliers, allowance: float = 1.0) -> float:
-    """A lower bound on the loss of every mechanism of `problem`: that of the module's head; -inf
-    where numbers leave the range of float64."""
-    blocks = _reduced_blocks(problem, multipliers, None, allowance)
+def dual_bound(problem: Problem, multipliers: Multipliers, cost: FloatArray | None = None) -> float:
+    """A lower bound on the loss of every mechanism of `problem`, or on what another `cost` than
+    p c comes to: that of the module's head; -inf where numbers leave the range of float64."""
+    blocks = reduced_blocks(problem, multipliers, cost)
     return total_from_below(np.concatenate([block.min(axis=1) for block in blocks]))
 
 
@@ -280,20 +281,14 @@ def growth(epsilon: float, length: FloatArray, relative_error: float) -> FloatAr
         return np.asarray(np.exp(epsilon * length * (1 + error)) * (1 + LIBRARY_ERROR))
 
 
-def reduced_from_below(
-    problem: Problem, multipliers: Multipliers, cost: FloatArray | None = None
-) -> FloatArray:
-    """h of the module's head, at another `cost` than p c where one is given, less what rounding may
-    have added, (records, m)."""
-    return np.concatenate([*_reduced_blocks(problem, multipliers, cost, 1.0)])
-
-
-def _reduced_blocks(
-    problem: Problem, multipliers: Multipliers, cost: FloatArray | None, allowance: float
+def reduced_blocks(
+    problem: Problem, multipliers: Multipliers, cost: FloatArray | None
 ) -> Iterator[FloatArray]:
-    """`reduced_from_below` in blocks of records.
+    """h of the module's head at some `cost`, less what rounding may have added, in blocks of
+    records. Without a cost it is p c, and where losses are distances a block has the outputs of
+    which one is the least, and its records lie together.
 
-    `allowance`, from 1, is how many times the error of rounding is subtracted: a sum of n terms of
+    `ALLOWANCE` is how many times the error of rounding is subtracted: a sum of n terms of
     sizes s_k errs by (n + 8) 2^-53 sum s_k, products and `cost` included, and where they nearly
     vanish by a smallest float for each. Losses that are computed err by a share of their own.
     """
@@ -309,22 +304,21 @@ def _reduced_blocks(
     with np.errstate(invalid="ignore", over="ignore"):
         lent = growths[owner] * values
     down = scipy.sparse.csr_array((lent, (second, multipliers.columns)), shape=shape)
-    terms = allowance * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
+    both = up + down, up - down
+    terms = ALLOWANCE * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
     step = max(1, BLOCK_ENTRIES // problem.outputs_count)
     every = np.arange(problem.outputs_count)
     parts = ((np.arange(a, min(a + step, size)), every) for a in range(0, size, step))
     if cost is None and isinstance(problem.loss, DistanceLoss):
-        parts = _where_least(problem.loss, up + down)
+        parts = _where_least(problem.loss, both[0])
     for rows, columns in parts:
         check_time()
         some = np.ix_(rows, columns)
         own = problem.prior[rows, None] * problem.loss[some] if cost is None else cost[some]
         with np.errstate(invalid="ignore", over="ignore"):
-            plus = up[rows][:, columns].toarray()
-            minus = down[rows][:, columns].toarray()
-            sizes = np.abs(own) + plus + minus
-            error = terms[rows] * (UNIT_ROUNDOFF * sizes + SMALLEST)
-            yield own - problem.loss_error * np.abs(own) + plus - minus - error
+            sizes, moved = (part[rows][:, columns].toarray() for part in both)
+            error = terms[rows] * (UNIT_ROUNDOFF * (np.abs(own) + sizes) + SMALLEST)
+            yield own - problem.loss_error * np.abs(own) + moved - error
 
 
 def _lengths(metric: Metric, pairs: IntArray) -> FloatArray:

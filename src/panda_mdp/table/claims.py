@@ -39,7 +39,7 @@ from panda_mdp.problem import Outputs, Problem, quiet_scale
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.guesses import CLOSED, as_guesses, check_guesses, coordinates, place_distances
 from panda_mdp.space.mesh import Mesh
-from panda_mdp.table.bound import Multipliers, Proved, reduced_from_below, total_from_below
+from panda_mdp.table.bound import Multipliers, Proved, dual_bound
 
 NO_GUESSES = frozen(np.zeros((0, 0)))
 LOSS, VULNERABILITY, LOCATED, ERROR = range(4)
@@ -201,8 +201,7 @@ class Traded(Proved):
         """No epsilon-mDP table within the limits has less."""
         with np.errstate(over="ignore", invalid="ignore"):
             cost = self.terms.cost(self.problem)
-            reduced = reduced_from_below(self.problem, self.multipliers, cost)
-            least = total_from_below(reduced.min(axis=1))
+            least = dual_bound(self.problem, self.multipliers, cost)
             price, limit, grows, _ = self.terms.numbers.T
             taken = price * limit
             error = ROUNDED * 1e-4 * (abs(least) + np.abs(taken).sum())

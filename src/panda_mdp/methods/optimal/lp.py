@@ -314,7 +314,8 @@ class SmallLp(OneLp):
         prices = self.scale * self.answer.prices[problem.size :] * self._factors
         found = multipliers(prices, self.exponent, problem.outputs_count)
         self.proofs.append(Proved(problem, edge_multipliers(self.graph, found)))
-        return boxed_bound(problem, self.graph, found, self._most * INFLATED)
+        most = self._most * INFLATED
+        return boxed_bound(problem, self.graph, found, most, problem.weighted_loss)
 
     def proof(self) -> Proved:
         return max(self.proofs, key=lambda proof: proof.value)

@@ -55,7 +55,7 @@ from panda_mdp.table.bound import (
     Multipliers,
     Proved,
     growth,
-    reduced_from_below,
+    reduced_blocks,
     total_from_below,
 )
 from panda_mdp.table.mechanism import normalise
@@ -517,7 +517,7 @@ def boxed_bound(
     graph: Graph,
     multipliers: FloatArray,
     most: FloatArray,
-    cost: FloatArray | None = None,
+    cost: FloatArray,
 ) -> float:
     """`table.bound.dual_bound` for tables whose entries are at most `most` (K x m), as those of an
     optimal one are known to be.
@@ -527,7 +527,8 @@ def boxed_bound(
     fill the row. Entries that are tiny because they are expensive then weigh little, however far
     their own reduced costs are from exact.
     """
-    reduced = reduced_from_below(problem, edge_multipliers(graph, multipliers), cost)
+    edges = edge_multipliers(graph, multipliers)
+    reduced = np.concatenate([*reduced_blocks(problem, edges, cost)])
     along = np.argsort(reduced, axis=1)
     filled = np.cumsum(np.take_along_axis(most, along, 1), axis=1)
     last = np.minimum((filled < 1).sum(axis=1), most.shape[1] - 1)

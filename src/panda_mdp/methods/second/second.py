@@ -10,7 +10,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.errors import MethodError
-from panda_mdp.methods.certify import WORTH, Budget, Report, Standing, certify
+from panda_mdp.methods.certify import WORTH, Budget, Report, Standing, certify, shortest
 from panda_mdp.methods.optimal.optimal import FirstOrder, Machine, choose, solver_for
 from panda_mdp.methods.optimal.program import one_row
 from panda_mdp.methods.second.limits import Descent, ExactLimit, Limit, LimitSolver, engine_with
@@ -176,10 +176,8 @@ def halved(budget: Budget) -> Budget:
 def bounded(standing: Standing, sign: float = 1.0) -> dict[str, Any]:
     """The bound of what was made least, and its proof where that gives next to nothing away."""
     bound = standing.bound
-    proof = standing.solver.proof()
     least = bound - WORTH * (standing.budget.gap or 0.0) * abs(bound)
-    found = () if proof is None else (proof.shortened(), proof)
-    proof = next((p for p in found if p.value >= least), None)
+    proof = shortest(standing.solver.proof(), least)
     return {"bound": sign * (proof.value if proof else bound), "proof": proof}
 
 
