@@ -289,6 +289,9 @@ let steps table about unit multipliers =
   List.init (Array.length pairs / 2) (fun e ->
       ((Z.of_int64 pairs.(2 * e), Z.of_int64 pairs.((2 * e) + 1)), written_out e))
 
+(* Losses over which bounds are computed: each is a whole number of hundreds of bits, in lists. *)
+let too_many table = table.large || table.records * table.outputs > 1 lsl 24
+
 (* What multipliers prove of costs, rows over `unit`: `bound_ok` is asked for what it comes to. *)
 let proved bare m unit rows steps =
   let scale = Z.shift_left Z.one 128 in
@@ -301,7 +304,7 @@ let proved bare m unit rows steps =
    multipliers prove of them. *)
 let check_terms table epsilon =
   let k = table.records and m = table.outputs in
-  let found = if table.large || (table.kind = "graph" && k > most_apart) then None else losses table in
+  let found = if too_many table || (table.kind = "graph" && k > most_apart) then None else losses table in
   match found with
   | None -> "not computed: over so many losses, or over losses that are not in the file"
   | Some (loss, c) ->
@@ -508,7 +511,7 @@ let check_loss table epsilon =
   if proof && table.kind = "graph" && table.records > most_apart then "not computed: over so many records of a graph"
   else
   (* Distances take their time: they are computed where something is proved by them. *)
-  let found = if (proof && not table.large) || List.mem_assoc "loss" table.arrays then losses table else None in
+  let found = if (proof && not (too_many table)) || List.mem_assoc "loss" table.arrays then losses table else None in
   let prior, p = prior table and loss, c = Option.value found ~default:([||], Z.one) in
   refuse (positive loss) "a loss is negative";
   let costs = Array.mapi (fun i l -> Z.mul prior.(i / m) l) loss and unit = Z.mul p c in
@@ -519,7 +522,7 @@ let check_loss table epsilon =
   else if not proof then
     if Json.get "lower_bound" (Json.get "notes" table.claims) = Json.Word "null" then "none"
     else "stated, not proved in this file"
-  else if table.large then "not computed: over so many losses"
+  else if too_many table then "not computed: over so many losses"
   else if found = None then "not computed: the losses are neither in the file nor whole powers of distances"
   else
     let about =
