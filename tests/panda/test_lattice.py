@@ -83,7 +83,6 @@ def test_centres_are_drawn_as_often_as_their_weights_say() -> None:
     likely = chances > 2e-3
     error = np.abs(counts - 1_500 * chances)[likely] / np.sqrt(1_500 * chances[likely])
     assert error.max() < 5
-    assert law.holds((int(low[0]), int(low[1]))) and not law.holds((int(low[0]) - 1, 0))
 
 
 class Given:
@@ -106,7 +105,7 @@ def test_every_centre_of_the_box_can_be_drawn() -> None:
     for at, centre in ((0, low), (count - 1, high), (count // 2, None)):
         word = -(-least * at * most // whole) + most // whole
         drawn = law.draw(4, Given(word))
-        assert law.holds(drawn)
+        assert (low <= drawn).all() and (high >= drawn).all()
         if centre is not None:
             assert list(drawn) == centre.tolist()
     last = int(np.flatnonzero(extra)[-1])

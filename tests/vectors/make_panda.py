@@ -33,7 +33,7 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp.base.arrays import IntArray
-from panda_mdp.panda.lattice import BallLaw, cell_of, place_of
+from panda_mdp.panda.lattice import GRID, BallLaw, to_grid
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
@@ -187,12 +187,12 @@ def ball_law() -> dict[str, Any]:
     low, high = (f(domain.lat) for f in (np.min, np.max))
     places = []
     for lat in (low, (low + high) / 2, high + 0.02, -40.0, 89.0):
-        cell = cell_of(lat, 12.5)
+        at = np.divide(to_grid(lat, 12.5), GRID)
         words = [int(word) for word in rng.integers(0, 2**64, 3, dtype=np.uint64)]
-        (centre,) = law.draws(law.among(*place_of(cell)), Words(words), 1)
-        depth = float(law.depths(centre, law.among(*place_of(cell))))
+        (centre,) = law.draws(law.among(*at), Words(words), 1)
+        depth = float(law.depths(centre, law.among(*at)))
         drawn = {"words": list(map(str, words)), "centre": centre, "depth": depth}
-        places.append({"lat": lat, "lon": 12.5, "cell": cell, **drawn})
+        places.append({"lat": lat, "lon": 12.5, "grid": to_grid(lat, 12.5), **drawn})
     return {
         "places": places,
         "tiles": tiles(),

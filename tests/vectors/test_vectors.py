@@ -13,7 +13,7 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.base.text import canonical
 from panda_mdp.errors import SignatureError, SnapError
-from panda_mdp.panda.lattice import BallLaw, cell_of, place_of
+from panda_mdp.panda.lattice import GRID, BallLaw, to_grid
 from panda_mdp.privacy.quantise import TOTAL, choose
 from panda_mdp.protocol.messages.deployments import BallRows, Statement
 from panda_mdp.protocol.messages.signing import (
@@ -175,9 +175,9 @@ def test_laws_of_first_phases_are_what_is_said_of_them():
         bits = Words([int(word) for word in case["words"]])
         assert list(law.draw(case["record"], bits)) == case["centre"]
     for case in said["places"]:
-        cell, bits = cell_of(case["lat"], case["lon"]), Words([int(word) for word in case["words"]])
-        assert cell == case["cell"]
-        at = law.among(*place_of(cell))
+        cell, bits = to_grid(case["lat"], case["lon"]), Words([int(word) for word in case["words"]])
+        assert list(cell) == case["grid"]
+        at = law.among(*np.divide(cell, GRID))
         assert list(law.draws(at, bits, 1)[0]) == case["centre"]
         assert law.depths(tuple(case["centre"]), at) == pytest.approx(case["depth"], abs=1e-9)
     sent = BallRows.model_validate_json(json.dumps(said["tiles"]["sent"]))

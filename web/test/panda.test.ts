@@ -119,7 +119,7 @@ interface Phases {
     lat: number[]; lon: number[]; epsilon_1: number; exponent: number; box: number[][]; radius: number;
     second: number; edge: number;
     draws: { record: number; words: string[]; centre: [number, number] }[];
-    places: { lat: number; lon: number; cell: number; words: string[]; centre: [number, number]; depth: number }[];
+    places: { lat: number; lon: number; grid: [number, number]; words: string[]; centre: [number, number]; depth: number }[];
     tiles: {
       rows: string; tiles: number; places: { lat: number[]; lon: number[] }; digest: string;
       epsilon_1: number; radius: number; edge: number; snap: number; sent: BallRows;
@@ -180,8 +180,9 @@ test("any leaves of a tree lead to its root, and no others", async () => {
 
 test("a place draws as the library's does, from its cell of the grid, wherever it is", () => {
   const law = new Lattice(metricOf(ball), ball.epsilon_1, ball.radius, ball.second, ball.edge);
-  for (const { lat, lon, cell, words, centre, depth } of ball.places) {
-    expect(cellOf({ lat, lon })).toBe(cell);
+  for (const { lat, lon, grid, words, centre, depth } of ball.places) {
+    const cell = cellOf({ lat, lon });
+    expect(placeOf(cell)).toEqual({ lat: grid[0] / 10_000, lon: grid[1] / 10_000 });
     expect(cellOf({ lat, lon: lon + 360 })).toBe(cell);
     expect(cellOf(placeOf(cell))).toBe(cell);
     const at = law.among(placeOf(cell));

@@ -182,11 +182,6 @@ class BallLaw:
         high = np.ceil(high + REACH)
         return low.astype(np.int64), high.astype(np.int64)
 
-    def holds(self, centre: Centre) -> bool:
-        """Whether this is a point of the lattice that records draw."""
-        low, high = self.box
-        return bool((low <= centre).all() and (high >= centre).all())
-
     def weights(self, place: FloatArray) -> tuple[IntArray, list[int], int]:
         """Centres near a place of the plane, (n, 2), and their whole weights beyond that of every
         centre of the box, which comes last."""
@@ -315,21 +310,14 @@ class BallLaw:
         return np.rint(share * float(TOTAL)).astype(np.int64), common
 
 
-def cell_of(lat: float, lon: float) -> int:
-    """The number of a place's cell of the grid that devices round to.
+def to_grid(lat: float, lon: float) -> tuple[int, int]:
+    """A place on the grid that devices round to, in units of 1 / GRID degrees.
 
-    >>> place_of(cell_of(41.90004, 372.5))
-    (41.9, 12.5)
+    >>> to_grid(41.90004, 372.5), to_grid(-89.0, -0.00012)
+    ((419000, 125000), (-850000, 3599999))
     """
-    turn = 360 * GRID
-    row = round(max(-POLAR, min(POLAR, lat)) * GRID) + POLAR * GRID
-    return row * turn + (round(lon * GRID) + turn // 2) % turn
-
-
-def place_of(cell: int) -> tuple[float, float]:
-    """Latitude and longitude of the middle of a cell."""
-    row, column = divmod(cell, 360 * GRID)
-    return (row - POLAR * GRID) / GRID, (column - 180 * GRID) / GRID
+    row = round(max(-POLAR, min(POLAR, lat)) * GRID)
+    return row, round(lon * GRID) % (360 * GRID)
 
 
 def exponent_of(epsilon: float) -> float:

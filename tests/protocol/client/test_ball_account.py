@@ -11,7 +11,7 @@ from protocol_servers import small_domain
 from protocol_standin import TOKEN, URL, Standin, ball_rows, without_fsync
 
 import panda_mdp as pm
-from panda_mdp.panda.lattice import BallLaw, cell_of, place_of
+from panda_mdp.panda.lattice import GRID, BallLaw, to_grid
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.client.rounds import BallPlan
@@ -67,7 +67,7 @@ def test_centre_and_report_of_two_places_tell_what_is_promised(
     outside = np.array([[domain.lat.max() + 0.01, domain.lon.mean()], [60.0, -100.0], [89.0, 3.0]])
     records = np.array([domain.lat, domain.lon]).T[:5]
     given = np.concatenate([some, outside, np.round(records, 4)])
-    places = np.array([place_of(cell_of(*place)) for place in given.tolist()])
+    places = np.array([to_grid(*place) for place in given.tolist()]) / GRID
     apart = haversine_km(*places[:, None].T.swapaxes(1, 2), *places.T)
     assert (apart[~np.eye(len(places), dtype=bool)] > law.least).all()
     first = np.array([logs_of_law(law, law.among(*place)) for place in places.tolist()])
@@ -83,8 +83,8 @@ def test_centre_and_report_of_two_places_tell_what_is_promised(
         cut += 1
         logs = []
         away = haversine_km(places[:, :1], places[:, 1:], *near.T).min(axis=1)
-        for place, log in zip(places.tolist(), first[:, centre[0], centre[1]], strict=True):
-            share, common, own = plan.fade(at, near, weights, (place[0], place[1]))
+        for place, log in zip(places, first[:, centre[0], centre[1]], strict=True):
+            share, common, own = plan.fade(at, near, weights, place)
             exact = [
                 share * u + (TOTAL - share) * z
                 for u, z in zip(common.tolist(), own.tolist(), strict=True)

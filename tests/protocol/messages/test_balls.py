@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
 from panda_mdp.protocol.messages.log import leaf_hash, levels_of, root_from, root_of
 from panda_mdp.protocol.server.solving import ball_facts, ball_table
+from panda_mdp.table.blocks import encode_block
 
 CITY = Path(__file__).parents[2] / "vectors" / "city.pmdp"
 BALLS = CITY.read_bytes(), BallTerms(epsilon_1=12.0, edge=0.5, radius=0.5, snap=1.0)
@@ -28,6 +30,14 @@ def cut(record: int) -> tuple[tuple[int, int], BallRows]:
     return centre, BallRows(version=1, centre=centre, **ball_table(*BALLS).cut(centre))
 
 
+def one_row(ball: BallRows) -> str:
+    """A block of a single row."""
+    floors = np.array([int(floor) for floor in ball.floors])
+    row = floors.copy()
+    row[0] += (1 << 62) - floors.sum()
+    return base64.b64encode(encode_block(row[None], np.zeros(1, np.int64), floors)).decode()
+
+
 @pytest.mark.parametrize("record", [0, 100, 9])
 def test_the_rows_are_those_of_the_table_and_proved_to_be(record: int) -> None:
     centre, ball = cut(record)
@@ -38,11 +48,19 @@ def test_the_rows_are_those_of_the_table_and_proved_to_be(record: int) -> None:
     assert {*LAW.ball(centre).tolist()} <= {*records} and len({*records}) == len(records)
     weights = ball.unpack(root, count)
     np.testing.assert_array_equal(weights, np.asarray(table.weights)[records])
-    forged = {
+    beyond = count + 1
+    forged: dict[str, Any] = {
         "short proof": {"proof": ball.proof[44:]},
         "long proof": {"proof": "AAAA" + ball.proof},
         "a place that is moved": {"lat": [ball.lat[0] + 1e-12, *ball.lat[1:]]},
         "places that change their rows": {"lat": ball.lat[::-1], "lon": ball.lon[::-1]},
+        "a tile beyond the table": {
+            "tiles": [*ball.tiles, beyond],
+            "sizes": [*ball.sizes, 1],
+            "lat": [*ball.lat, ball.lat[0]],
+            "lon": [*ball.lon, ball.lon[0] + 1e-3],
+            "blocks": [*ball.blocks, one_row(ball)],
+        },
         "another tile": {"tiles": [(tile + 1) % count for tile in ball.tiles]},
     }
     for changes in forged.values():

@@ -216,13 +216,13 @@ export class Lattice {
 export function cellOf({ lat, lon }: Place): number {
   const turn = 360 * GRID;
   const row = Math.round(Math.max(-POLAR, Math.min(POLAR, lat)) * GRID) + POLAR * GRID;
-  return row * turn + (((Math.round(lon * GRID) + turn / 2) % turn) + turn) % turn;
+  return row * turn + (((Math.round(lon * GRID) % turn) + turn) % turn);
 }
 
 /** The middle of a cell. */
 export function placeOf(cell: number): Place {
   const turn = 360 * GRID;
-  return { lat: (Math.floor(cell / turn) - POLAR * GRID) / GRID, lon: ((cell % turn) - turn / 2) / GRID };
+  return { lat: (Math.floor(cell / turn) - POLAR * GRID) / GRID, lon: (cell % turn) / GRID };
 }
 
 /** To the nearest whole number, halves to the even one. */

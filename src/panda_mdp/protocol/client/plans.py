@@ -89,7 +89,7 @@ class Record:
 
     __slots__ = ("__domain", "__open", "__weakref__")
 
-    def __init__(self, domain: str, open_seal: Callable[[], int]) -> None:
+    def __init__(self, domain: str, open_seal: Callable[[], Any]) -> None:
         self.__domain = domain
         self.__open = open_seal
 
@@ -98,8 +98,9 @@ class Record:
         """The fingerprint of the domain, which is public."""
         return self.__domain
 
-    def unseal(self, domain: Domain, action: Callable[[int], T]) -> T:
-        """Call `action(index)`, for draws alone; its errors come back without frames."""
+    def unseal(self, domain: Domain, action: Callable[[Any], T]) -> T:
+        """Call `action` with the index, or the cell of a grid, for draws alone; its errors come back
+        without frames."""
         if domain.fingerprint != self.__domain:
             raise MethodError(
                 "the record belongs to another domain; make it with this deployment's plan"
@@ -128,7 +129,7 @@ class Record:
 
 
 @sealed
-def _opened(open_seal: Callable[[], int], action: Callable[[int], T]) -> T:
+def _opened(open_seal: Callable[[], Any], action: Callable[[Any], T]) -> T:
     return action(open_seal())
 
 
@@ -288,7 +289,7 @@ class Plan(ABC):
         record: Record,
         entry: Entry,
         outputs: IntArray,
-        row_of: Callable[[int], IntArray],
+        row_of: Callable[[Any], IntArray],
     ) -> Entry:
         """The entry with an output from a record's row, drawn once."""
 

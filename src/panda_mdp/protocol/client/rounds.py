@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.compute.pairs import LOG_ERROR
 from panda_mdp.errors import DomainError, MethodError, ProtocolError, ServerError, sealed
 from panda_mdp.panda.coins import BernoulliAnchors
-from panda_mdp.panda.lattice import GRID, BallLaw, Centre, cell_of, place_of
+from panda_mdp.panda.lattice import GRID, BallLaw, Centre, to_grid
 from panda_mdp.panda.law import surrogates
 from panda_mdp.privacy.audit import audit_weights
 from panda_mdp.privacy.guarantee import Guarantee
@@ -128,7 +127,7 @@ class BallPlan(Plan):
     def place(self, lat: float, lon: float) -> Record:
         """A place anywhere, rounded to the grid. Stays in memory."""
         check_place(lat, lon)
-        cell = cell_of(lat, lon)
+        cell = to_grid(lat, lon)
         return Record(self.domain.fingerprint, lambda: cell)
 
     @sealed
@@ -144,8 +143,8 @@ class BallPlan(Plan):
     def draw(self, record: Record) -> BallDrawn:
         """A centre on the lattice; costs epsilon_1."""
 
-        def draw(cell: int) -> Centre:
-            return self.law.draws(self.law.among(*place_of(cell)), SystemBits(), 1)[0]
+        def draw(cell: tuple[int, int]) -> Centre:
+            return self.law.draws(self.law.among(*np.divide(cell, GRID)), SystemBits(), 1)[0]
 
         centre = record.unseal(self.domain, draw)
         return self._drawn(BallDrawn, centre=centre, epsilon_1=self.law.epsilon)
@@ -174,8 +173,8 @@ class BallPlan(Plan):
             )
         places, weights = self.check(content.centre, rows)
 
-        def row_of(cell: int) -> IntArray:
-            share, common, own = self.fade(content.centre, places, weights, place_of(cell))
+        def row_of(cell: tuple[int, int]) -> IntArray:
+            share, common, own = self.fade(content.centre, places, weights, np.divide(cell, GRID))
             return common if SystemBits().integers(1)[0] < share else own
 
         return self._with_output(client, record, entry, self.outputs, row_of)
@@ -185,7 +184,7 @@ class BallPlan(Plan):
         centre: tuple[int, int],
         places: FloatArray,
         weights: IntArray,
-        place: tuple[float, float],
+        place: FloatArray,
     ) -> tuple[int, IntArray, IntArray]:
         """Out of 2^62, how often a place reports from the common row of a ball; that row; and the
         row of the nearest record of the ball.
@@ -210,10 +209,8 @@ class BallPlan(Plan):
         """
         places = np.array([rows.lat, rows.lon]).T
         depths = self.law.depths(centre, self.law.flat(rows.lat, rows.lon))
-        tile = np.repeat(np.arange(len(rows.tiles)), rows.sizes)
-        reach = np.bincount(tile[depths > -EDGE_KM], minlength=len(rows.tiles)).all()
-        ascending = all(b > a for a, b in pairwise([-1, *rows.tiles, self.tiles]))
-        if rows.centre != centre or not (ascending and reach):
+        tile = np.repeat(rows.tiles, rows.sizes)
+        if rows.centre != centre or {*tile[depths > -EDGE_KM].tolist()} != {*rows.tiles}:
             raise ProtocolError(
                 "the server sent other tiles than those of the ball that was asked for"
             )

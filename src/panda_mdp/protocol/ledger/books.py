@@ -346,7 +346,7 @@ class Books:
                 self.ended[account] = total([*self._ended(account), entry.cost], entry.cost.unit)
                 del self.entries[entry.id]
 
-    def memo(self, index: int, context: Facts) -> str:
+    def memo(self, index: int | tuple[int, int], context: Facts) -> str:
         """The keyed hash of a record in its context and the running period, so that those of two
         periods cannot be told to be of one record. Called behind the seal."""
         return self._secret({**context, "period": self.period, "record": index}).hex()

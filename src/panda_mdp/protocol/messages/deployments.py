@@ -479,7 +479,7 @@ class BallRows(Message):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if not len(self.tiles) == len(self.sizes) == len(self.blocks):
+        if not len({*self.tiles}) == len(self.sizes) == len(self.blocks) == len(self.tiles):
             raise ValueError("each tile must have a size and a block")
         if not len(self.lat) == len(self.lon) == sum(self.sizes):
             raise ValueError("each record must have a place")
@@ -505,7 +505,7 @@ class BallRows(Message):
             ) from None
         try:
             found = leaves and root_from(leaves, count, lambda *_: nodes.read(NODE_BYTES)).hex()
-        except KeyError:
+        except ValueError:
             found = None
         if found not in ({}, root) or nodes.read():
             raise SignatureError(

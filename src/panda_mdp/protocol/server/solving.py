@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import chain
 from multiprocessing.connection import wait
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import IntArray
+from panda_mdp.base.arrays import IntArray, owners
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
@@ -124,11 +124,11 @@ class BallTable:
         self.outputs = table.problem.outputs.tolist()
         order, starts = order_in_space(self.law.places, TILE)
         self._parts = np.split(order, starts[1:-1])
+        self._home = owners(starts)[np.argsort(order)]
+        self._near: Any = scipy.spatial.cKDTree(self.law.places)
         self._weights = table.weights
         self._floors = FlooredRows.over(table.weights).floor
         self._places = np.stack([domain.lat, domain.lon], axis=1)
-        at = self.law.places[order]
-        self._low, self._high = (f.reduceat(at, starts[:-1]) for f in (np.minimum, np.maximum))
         leaves = []
         for part in self._parts:
             leaves += tile_leaves(self._places[part], self._weights[part], [len(part)])
@@ -151,14 +151,9 @@ class BallTable:
 
     def cut(self, centre: tuple[int, int]) -> Facts:
         """The tiles that reach into a ball, and what proves that they are cut from this table."""
-        law = self.law
-        at = np.array(centre) / law.exponent
-        gap = np.hypot(*np.maximum(0, np.maximum(self._low - at, at - self._high)).T)
-        tiles = [
-            tile
-            for tile in np.flatnonzero(gap < law.radius).tolist()
-            if (law.depths(centre, law.places[self._parts[tile]]) > 0).any()
-        ]
+        at = np.array(centre) / self.law.exponent
+        inside = self._near.query_ball_point(at, self.law.radius)
+        tiles = np.unique(self._home[inside]).tolist()
         proof = bytearray()
 
         def sibling(level: int, at: int) -> bytes:
