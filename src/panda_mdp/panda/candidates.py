@@ -119,10 +119,8 @@ def _medoid(domain: Domain, records: IntArray) -> int:
 
 def covering_radius(domain: Domain, chosen: IntArray) -> float:
     """The largest distance of a record from the nearest of the chosen ones."""
-    nearest = distances_from(domain, int(chosen[0]))
-    for record in chosen[1:]:
-        np.minimum(nearest, distances_from(domain, int(record)), out=nearest)
-    return float(nearest.max())
+    nearest = chosen[surrogates(domain, chosen)]
+    return float(domain.metric.pairs(np.arange(domain.size), nearest).max())
 
 
 def distances_from(domain: Domain, record: int) -> FloatArray:

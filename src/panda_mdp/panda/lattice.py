@@ -225,11 +225,6 @@ class BallLaw:
                 drawn.append((i, j))
         return drawn
 
-    def _scores(self, centres: IntArray) -> FloatArray:
-        """log P(c|x) N(x) of some centres (n, 2), (K, n)."""
-        gaps = self.places[:, None] * self.exponent - centres
-        return -np.minimum(np.hypot(np.hypot(gaps[..., 0], gaps[..., 1]), ROUNDING), REACH)
-
     def _blocks(self) -> Iterator[IntArray]:
         """All centres of the box, (n, 2), square by square."""
         low, high = self.box
@@ -253,7 +248,9 @@ class BallLaw:
 
     def log_chances(self, centres: IntArray) -> FloatArray:
         """log P(c|x) of every record for some centres (n, 2), (K, n)."""
-        return self._scores(centres) - self._log_sums[:, None]
+        gaps = self.places[:, None] * self.exponent - centres
+        apart = np.hypot(np.hypot(gaps[..., 0], gaps[..., 1]), ROUNDING)
+        return -np.minimum(apart, REACH) - self._log_sums[:, None]
 
     def releases(self, unlikely: float = UNLIKELY) -> Iterator[tuple[Centre, FloatArray]]:
         """Every centre that some record draws more often than that, and how likely each record

@@ -93,7 +93,7 @@ def test_centre_and_report_of_two_places_tell_what_is_promised(
             logs.append(np.log(np.array(exact, dtype=float)) + log)
         spent = np.abs(np.array(logs)[:, None] - np.array(logs)).max(axis=2)
         snapped = np.minimum(away, snap)
-        most = plan.cost.epsilon * apart + plan.table_epsilon * (snapped[:, None] + snapped)
+        most = plan.cost.epsilon * apart + plan.info.table.epsilon * (snapped[:, None] + snapped)
         assert (spent <= most + 1e-9).all()
         told = max(told, float((spent / np.maximum(most, 1e-9)).max()))
     # A bound that nothing comes near to would prove little.

@@ -801,7 +801,8 @@ def test_rows_that_tell_more_than_their_operator_signed_are_not_used(server, cli
     # All records lie deep inside, wherever the centre is: their rows are nearly the table's.
     server.radius = 1e3
     plan = client.plan("ball")
-    told = replace(plan, table_epsilon=plan.table_epsilon / 2)
+    table = plan.info.table.model_copy(update={"epsilon": plan.info.table.epsilon / 2})
+    told = replace(plan, info=plan.info.model_copy(update={"table": table}))
     with pytest.raises(ProtocolError, match="-mDP and not"):
         client.report(told, told.record(3))
     assert not server.reports
@@ -824,7 +825,7 @@ def test_nothing_is_asked_for_but_what_everybody_asks_for(server, client):
     assert client.report(plan, plan.place(lat + 4e-5, lon)).repeated, "the same cell of the grid"
     assert not any("/domains" in path for path in paths(server))
     # So does who is far away, from the pole on.
-    assert client.report(plan, plan.place(89.9, 0.0)).output in plan.outputs
+    assert client.report(plan, plan.place(89.9, 0.0)).output in plan.info.outputs
     with pytest.raises(SnapError, match="not a latitude"):
         plan.place(91.0, 0.0)
 
@@ -851,7 +852,7 @@ def test_records_that_are_farther_than_what_is_signed_are_not_reported_from(serv
     inside, _, own = plan.fade(centre, places, weights, at)
     np.testing.assert_array_equal(own, weights[0])
     assert inside < TOTAL
-    near = replace(plan, reach_km=1e-3)
+    near = replace(plan, info=plan.info.model_copy(update={"snap": 1e-3}))
     assert near.fade(centre, places, weights, at + np.array([1e-4, 0]))[0] == TOTAL
 
 

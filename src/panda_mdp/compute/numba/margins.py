@@ -292,33 +292,21 @@ def second_largest_margins(base, law, half_start, half, near_start, near, target
             if n == m:
                 continue
             largest = 0.0
-            for p in range(half_start[n], half_start[n + 1]):
-                x = half[p]
-                for q in range(half_start[m], half_start[m + 1]):
-                    y = half[q]
-                    rows = near_start[x + 1] - near_start[x]
-                    columns = near_start[y + 1] - near_start[y]
-                    values = np.empty(rows * columns)
-                    masses = np.empty(rows * columns)
-                    nonzero = 0
+            for x in half[half_start[n] : half_start[n + 1]]:
+                for y in half[half_start[m] : half_start[m + 1]]:
+                    rows = near[near_start[x] : near_start[x + 1]]
+                    columns = near[near_start[y] : near_start[y + 1]]
                     # The order of equal values: by column, then by row.
-                    for c in range(near_start[y], near_start[y + 1]):
-                        for r in range(near_start[x], near_start[x + 1]):
-                            value = base[near[r], near[c]] - base[x, y]
-                            if value != 0.0:
-                                values[nonzero] = value
-                                masses[nonzero] = law[n, near[r]] * law[m, near[c]]
-                                nonzero += 1
-                    if nonzero < 2:
-                        continue
-                    order = np.argsort(values[:nonzero], kind="mergesort")
-                    before = masses[order[0]]
-                    for k in range(1, nonzero):
-                        after = before + masses[order[k]]
-                        reached = after >= target and before <= target
-                        if reached or nonzero - k == 2:
+                    every = (base[rows].T[columns] - base[x, y]).ravel()
+                    kept = np.flatnonzero(every)
+                    values = every[kept]
+                    masses = np.outer(law[m][columns], law[n][rows]).ravel()[kept]
+                    order = np.argsort(values, kind="mergesort")
+                    mass = np.cumsum(masses[order])
+                    for k in range(1, len(values)):
+                        reached = mass[k] >= target and mass[k - 1] <= target
+                        if reached or len(values) - k == 2:
                             largest = max(largest, values[order[k]])
                             break
-                        before = after
             out[n, m] = largest
     return out

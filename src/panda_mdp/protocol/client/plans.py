@@ -99,8 +99,8 @@ class Record:
         return self.__domain
 
     def unseal(self, domain: Domain, action: Callable[[Any], T]) -> T:
-        """Call `action` with the index, or the cell of a grid, for draws alone; its errors come back
-        without frames."""
+        """Call `action` with the index, or the cell of a grid, for draws alone; its errors come
+        back without frames."""
         if domain.fingerprint != self.__domain:
             raise MethodError(
                 "the record belongs to another domain; make it with this deployment's plan"

@@ -65,21 +65,12 @@ class BallPlan(Plan):
     """
 
     second_step: ClassVar[bool] = True
+    info: BallDeployment
     law: BallLaw
-    table_epsilon: float
-    """What rows of the table tell."""
-    outputs: IntArray
-    rows: str
-    """The root over all tiles of the table."""
-    tiles: int
-    records: int
-    reach_km: float
-    """How far from a place the record is whose row it takes, at most."""
 
     @classmethod
     def of(cls, client: Client, info: BallDeployment) -> BallPlan:
         """The plan of a ball deployment; nothing of the map is fetched."""
-        outputs = np.array(info.outputs, dtype=np.int64)
         try:
             domain = info.places.domain()
             law = info.law(domain, info.table.epsilon)
@@ -87,40 +78,35 @@ class BallPlan(Plan):
             raise ProtocolError(f"the deployment has no law of centres: {error}") from None
         if max(int(np.abs(end).max()) for end in law.box) >= MOST_CENTRE:
             raise ProtocolError("the deployment's lattice is finer than centres can be sent of")
-        if len(np.unique(outputs)) != len(outputs) or len(outputs) > domain.size:
+        if not len({*info.outputs}) == len(info.outputs) <= domain.size:
             raise ProtocolError("the outputs are not distinct records with places")
         # Rounding may make the server claim a trifle more; never less is charged.
         epsilon = max(law.epsilon + law.second, info.guarantee.epsilon)
         return cls(
             domain=domain,
             cost=Guarantee(epsilon, 0.0, domain.unit),
+            info=info,
             law=law,
-            table_epsilon=info.table.epsilon,
-            outputs=frozen(outputs),
-            rows=info.rows,
-            tiles=info.tiles,
-            records=info.table.records,
-            reach_km=info.snap,
             **shared_fields(client, info),
         )
 
     @property
     def size(self) -> int:
         """Those of the table."""
-        return self.records
+        return self.info.table.records
 
     @property
     def snap_km(self) -> float:
-        """What rows of other places cost at most is that of so many km."""
-        return self.reach_km
+        """How far from a place the record is whose row it takes, at most."""
+        return self.info.snap
 
     @property
     def snapping(self) -> str:
         """What it costs that a place takes the row of a record near it."""
-        both_km = 2 * self.reach_km
+        nats = 2 * self.snap_km * self.info.table.epsilon
         return (
-            f"to 1/{GRID} degrees, and rows of records up to {self.reach_km:.3g} km away: two "
-            f"places are epsilon d-indistinguishable, {both_km * self.table_epsilon:.3g} nats more"
+            f"to 1/{GRID} degrees, and rows of records up to {self.snap_km:.3g} km away: two "
+            f"places are epsilon d-indistinguishable, {nats:.3g} nats more"
         )
 
     @sealed
@@ -138,7 +124,7 @@ class BallPlan(Plan):
 
     def where(self, output: int) -> tuple[float, float] | None:
         """Latitude and longitude of an output."""
-        return super().where(self.outputs.tolist().index(output))
+        return super().where(self.info.outputs.index(output))
 
     def draw(self, record: Record) -> BallDrawn:
         """A centre on the lattice; costs epsilon_1."""
@@ -177,27 +163,21 @@ class BallPlan(Plan):
             share, common, own = self.fade(content.centre, places, weights, np.divide(cell, GRID))
             return common if SystemBits().integers(1)[0] < share else own
 
-        return self._with_output(client, record, entry, self.outputs, row_of)
+        return self._with_output(client, record, entry, np.array(self.info.outputs), row_of)
 
     def fade(
-        self,
-        centre: tuple[int, int],
-        places: FloatArray,
-        weights: IntArray,
-        place: FloatArray,
+        self, centre: Centre, places: FloatArray, weights: IntArray, place: FloatArray
     ) -> tuple[int, IntArray, IntArray]:
         """Out of 2^62, how often a place reports from the common row of a ball; that row; and the
         row of the nearest record of the ball.
 
         What decides is how deep the place lies in the ball, and at most how much nearer than
-        `reach_km` that record is: either changes by no more than the place does.
+        `snap_km` that record is: either changes by no more than the place does.
         """
-        depth = self.law.depths(centre, self.law.among(*place))
-        apart = haversine_km(*place, *places.T)
-        nearest = int(apart.argmin()) if len(places) else 0
-        depth = np.minimum(depth, self.reach_km - apart.min(initial=np.inf))
-        share, common = self.law.fade(depth[None], weights)
-        return int(share[0]), common, weights[nearest] if len(places) else common
+        apart = np.append(haversine_km(*place, *places.T), np.inf)
+        deep = self.law.depths(centre, self.law.among(*place))
+        share, common = self.law.fade(np.minimum([deep], self.snap_km - apart.min()), weights)
+        return int(share[0]), common, np.append(weights, [common], axis=0)[apart.argmin()]
 
     def check(self, centre: tuple[int, int], rows: BallRows) -> tuple[FloatArray, IntArray]:
         """The places of the ball's records, (n, 2) in degrees, and their rows of the table that was
@@ -214,16 +194,16 @@ class BallPlan(Plan):
             raise ProtocolError(
                 "the server sent other tiles than those of the ball that was asked for"
             )
-        if len(rows.floors) != len(self.outputs):
+        if len(rows.floors) != len(self.info.outputs):
             raise ProtocolError("the server's rows have another number of outputs than it said")
-        weights = rows.unpack(self.rows, self.tiles)
+        weights = rows.unpack(self.info.rows, self.info.tiles)
         inside = depths > 0
         places, weights = places[inside], weights[inside]
-        limit = self.table_epsilon
+        limit = self.info.table.epsilon
         told = 0.0
         if len(places) > 1:
-            ball = Domain.from_points(*places.T)
-            told = audit_weights(ball, self.outputs, weights, limit).epsilon
+            ball, outputs = Domain.from_points(*places.T), np.array(self.info.outputs)
+            told = audit_weights(ball, outputs, weights, limit).epsilon
         if not told <= limit:
             raise ProtocolError(
                 f"the rows of the ball are {told:g}-mDP and not {limit:g}; nothing is reported "

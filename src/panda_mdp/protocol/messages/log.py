@@ -51,8 +51,8 @@ def levels_of(leaves: Sequence[bytes]) -> list[list[bytes]]:
 
 def root_from(known: dict[int, bytes], count: int, sibling: Callable[[int, int], bytes]) -> bytes:
     """The root of the tree over `count` leaves, of which some are known, by number. What lies
-    beside them `sibling` gives by level and number, always in the same order. A leaf beyond the tree
-    is a `ValueError`: nothing would look at it."""
+    beside them `sibling` gives by level and number, always in the same order. A leaf beyond the
+    tree is a `ValueError`: nothing would look at it."""
     if max(known) >= count:
         raise ValueError("a leaf beyond the tree")
     level = 0
