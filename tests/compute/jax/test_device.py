@@ -147,7 +147,7 @@ def on_device(domain: Domain, mesh) -> tuple[TileGrid, np.ndarray]:
         grid = TileGrid.build(domain.metric, domain.tiles, Placement(mesh, 1))
         count = domain.tiles.count
         first, second = (jnp.asarray(a.ravel()) for a in np.indices((count, count)))
-        apart = jax.jit(grid.distances)(grid.tables, first, second)
+        apart = jax.jit(grid.measure)(first, second)
         return grid, np.asarray(apart).reshape(count, count, TILE, TILE)
 
 
@@ -186,4 +186,4 @@ def test_every_record_has_its_place_in_a_tile(kind, mesh):
 def test_a_metric_without_device_distances_is_refused():
     strange = SimpleNamespace(kind="taxi")
     with pytest.raises(MethodError, match="no distances for 'taxi' domains; use backend 'cpu'"):
-        laid_out(strange, np.arange(3))
+        laid_out(strange, np.arange(3), np.asarray)

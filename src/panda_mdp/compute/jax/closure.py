@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import FlooredRows, Int32Array
@@ -162,7 +161,7 @@ class JaxClosure(Closure):
                 put(np.pad(pairs.second, pad).astype(np.int32)),
                 put(np.pad(pairs.between, pad, constant_values=np.inf)),
                 None,
-                Partial(self.grid.distances, self.grid.tables),
+                self.grid.measure,
             )
             place = len(self._lists)
             self._lists.append((SPARE * reach, near))

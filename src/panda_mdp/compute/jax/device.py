@@ -216,10 +216,9 @@ class TileGrid:
 
     members: IntArray
     """(T, 64) positions along the tiles' order; -1 is padding."""
-    distances: Distances
-    """Distances of tiles a (P,) to tiles b (P,): (P, 64, 64)."""
-    tables: Any
-    """What they read."""
+    measure: Any
+    """Distances of tiles a (P,) to tiles b (P,): (P, 64, 64); None along pairs that imply all
+    others, whose distances are known."""
     real: Array
     """(T, 64) whether a row is a record."""
 
@@ -231,17 +230,10 @@ class TileGrid:
         members = np.where(across < sizes[:, None], tiles.starts[:-1, None] + across, -1).astype(
             np.int64
         )
-        # Along pairs that imply all others distances are known.
-        distances: Any = None
-        tables: Any = ()
+        measure = None
         if metric.generating_pairs is None:
-            distances, tables = laid_out(metric, tiles.order[np.maximum(members, 0)])
-        return cls(
-            members,
-            distances,
-            jax.tree.map(place.whole, tables),
-            place.whole(members >= 0),
-        )
+            measure = laid_out(metric, tiles.order[np.maximum(members, 0)], place.whole)
+        return cls(members, measure, place.whole(members >= 0))
 
 
 def measures(metric: Metric) -> bool:
@@ -249,19 +241,20 @@ def measures(metric: Metric) -> bool:
     return metric.kind in LOOPS
 
 
-def laid_out(metric: Any, records: IntArray) -> tuple[Distances, Any]:
-    """What computes distances between the rows of tiles, and what it reads, of (T, 64) records."""
+def laid_out(metric: Any, records: IntArray, put: Callable[[AnyArray], Array]) -> Any:
+    """What computes distances between the rows of tiles, of (T, 64) records."""
     if not measures(metric):
         raise MethodError(
             f"backend 'jax' has no distances for {metric.kind!r} domains; use backend 'cpu'"
         )
     if metric.kind == "haversine":
         lat = metric.lat[records]
-        lon = metric.lon[records]
-        return _haversine, (lat, lon, latitude_cosine(lat))
-    if metric.kind == "matrix":
-        return _matrix, (np.asarray(metric.distances), records)
-    return LOOPS[metric.kind], metric.vectors[records]
+        tables: Any = (lat, metric.lon[records], latitude_cosine(lat))
+    elif metric.kind == "matrix":
+        tables = np.asarray(metric.distances), records
+    else:
+        tables = metric.vectors[records]
+    return Partial(LOOPS[metric.kind], jax.tree.map(put, tables))
 
 
 def _haversine(tables, a, b):
@@ -305,9 +298,8 @@ LOOPS: dict[str, Distances] = {
 def _measure(domain: Domain) -> Any:
     """What computes the distances of a domain's records one by one."""
     with precise():
-        distances, tables = laid_out(domain.metric, np.arange(domain.size)[:, None])
         put = partial(jax.device_put, device=jax.local_devices()[0])
-        return Partial(distances, jax.tree.map(put, tables))
+        return laid_out(domain.metric, np.arange(domain.size)[:, None], put)
 
 
 @partial(jax.jit, static_argnames="power")

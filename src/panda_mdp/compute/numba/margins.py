@@ -66,6 +66,16 @@ def _heavy(block, width, place, least, law, begin):
 
 
 @njit()
+def _failing(j, start, line, law, largest, level, block, width, begin):
+    """Mass of the candidates of two rows whose budget exceeds a level."""
+    total = 0.0
+    for b in range(start[j], start[j + 1]):
+        if largest[line[b]] > level:
+            total += law[b] * _above(block, width, line[b], level, law, begin)
+    return total
+
+
+@njit()
 def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, largest, values, mass):
     """The margin of two rows, or `floor` (at least 0) where it is not above that.
 
@@ -82,21 +92,13 @@ def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, larges
         for b in range(start[j], start[j + 1]):
             top = max(top, largest[line[b]])
         return top - own
-    failing = 0.0
-    for b in range(start[j], start[j + 1]):
-        if largest[line[b]] > level:
-            failing += law[b] * _above(block, width, line[b], level, law, begin)
-    if failing <= slack:
+    if _failing(j, start, line, law, largest, level, block, width, begin) <= slack:
         return floor
     # A value that alone outweighs the slack is a lower bound, and mostly the answer.
     for b in range(start[j], start[j + 1]):
         if law[b] > slack:
             level = max(level, _heavy(block, width, line[b], slack / law[b], law, begin))
-    failing = 0.0
-    for b in range(start[j], start[j + 1]):
-        if largest[line[b]] > level:
-            failing += law[b] * _above(block, width, line[b], level, law, begin)
-    if failing <= slack:
+    if _failing(j, start, line, law, largest, level, block, width, begin) <= slack:
         return level - own
     count = 0
     for b in range(start[j], start[j + 1]):
