@@ -322,21 +322,19 @@ def scale(z, c: Blocks, total):
     return out, jnp.where(c.real, sums, 1.0)
 
 
-@mapped((TABLE, BLOCKS, WHOLE), (TABLE, WHOLE))
-def divide(z, c: Blocks, active):
-    """A dense table with the rows of `active` (T, 64) divided by their sums; and these, 1 of rows
-    that stay."""
-    return _divided(z, c, active)
+@mapped((TABLE, BLOCKS), (TABLE, WHOLE))
+def divide(z, c: Blocks):
+    """A dense table with its rows divided by their sums; and these, (T, 64)."""
+    return _divided(z, c)
 
 
-def _divided(z, c: Blocks, active):
-    moves = c.real & active
-    sums = jnp.where(moves, summed(jnp.sum(z * c.exists[0], axis=2)), 1.0)
-    return jnp.where(c.exists[0] & moves[:, :, None], z / sums[:, :, None], z), sums
+def _divided(z, c: Blocks):
+    sums = jnp.where(c.real, summed(jnp.sum(z * c.exists[0], axis=2)), 1.0)
+    return jnp.where(c.exists[0] & c.there, z / sums[:, :, None], z), sums
 
 
-@mapped((TABLE, (WHOLE, WHOLE), BLOCKS, WHOLE, WHOLE), (TABLE, WHOLE))
-def raise_and_divide(z, nearest, c: Blocks, active, limits, centred: bool):
+@mapped((TABLE, (WHOLE, WHOLE), BLOCKS, WHOLE), (TABLE, WHOLE))
+def raise_and_divide(z, nearest, c: Blocks, limits, centred: bool):
     """Rounds that raise every entry of a dense table to what the nearest records lend it, or to the
     middle between that and what they allow it where `centred`, and `divide`; until their excess is
     small enough. `limits` are epsilon, the most rounds and the excess that is enough."""
@@ -352,7 +350,7 @@ def raise_and_divide(z, nearest, c: Blocks, active, limits, centred: bool):
     def body(state):
         z, _, _, count = state
         closed = jnp.sqrt(raised(z) / raised(1 / z)) if centred else raised(z)
-        z, sums = _divided(jnp.where(active[:, :, None], closed, z), c, active)
+        z, sums = _divided(closed, c)
         return z, sums, excess(sums, nearest), count + 1
 
     return jax.lax.while_loop(

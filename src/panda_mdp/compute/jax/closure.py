@@ -292,13 +292,11 @@ class JaxClosure(Closure):
     # Closing and scaling.
 
     def scaled(self, closed: Array, active: Any = None) -> tuple[Array, Array]:
-        """Rows scaled to sum to 1 over the floor, of a dense table those of `active` (T, 64); and
-        their sums before."""
+        """Rows scaled to sum to 1 over the floor, and their sums before."""
         total, c = np.float64(self.cut.floor.sum()), self.cut.blocks
         with precise():
             if c.floors is None:
-                rows = self._every if active is None else active
-                return blocks.divide(self._mesh, closed, c, rows)
+                return blocks.divide(self._mesh, closed, c)
             return blocks.scale(self._mesh, closed, c, total)
 
     def close(
@@ -339,37 +337,28 @@ class JaxClosure(Closure):
     def centred_rounds(
         self, z: Any, epsilon: float, nats: float = np.inf, sums: Any = None
     ) -> Rounds:
-        """As `Closure.centred_rounds`, of dense tables in the way of `rounds`, of others for all
-        rows."""
+        """As `Closure.centred_rounds` for all rows, of dense tables in the way of `rounds`."""
         if self.near_first and self.cut.blocks.floors is None:
-            yield from self._dense_rounds(z, epsilon, nats, centred=True, sums=sums)
+            yield from self._dense_rounds(z, epsilon, nats, centred=True)
         for side in itertools.cycle((self.lowered, self.close)):
             with precise():
                 z, sums = self.scaled(side(z, epsilon, None, nats))
             yield z, sums
 
-    def _dense_rounds(
-        self, z: Any, epsilon: float, nats: float, centred: bool, sums: Any = None
-    ) -> Rounds:
+    def _dense_rounds(self, z: Any, epsilon: float, nats: float, centred: bool) -> Rounds:
         """Rounds over all sources, of z and of 1 / z where `centred`, each followed by some over
         the nearest records."""
-        enough = AGREED * epsilon
-        limits = np.float64(epsilon), np.int32(BETWEEN_ROUNDS), np.float64(enough)
-        active = np.ones(self.grid.members.shape, bool)
+        limits = np.float64(epsilon), np.int32(BETWEEN_ROUNDS), np.float64(AGREED * epsilon)
         while True:
-            if centred and sums is not None:
-                off = self._excesses(np.asarray(sums).ravel()[self.slot]) > enough
-                active = np.zeros_like(active)
-                active.ravel()[self.slot] = self._around(off)
-            closed = self.close(z, epsilon, active, nats)
+            closed = self.close(z, epsilon, None, nats)
             if centred:
                 with precise():
-                    closed = jnp.sqrt(closed * self.lowered(z, epsilon, active, nats))
-            z, sums = self.scaled(closed, active)
+                    closed = jnp.sqrt(closed * self.lowered(z, epsilon, None, nats))
+            z, sums = self.scaled(closed)
             yield z, sums
             with precise():
                 z, sums = blocks.raise_and_divide(
-                    self._mesh, z, self._nearest, self.cut.blocks, active, limits, centred=centred
+                    self._mesh, z, self._nearest, self.cut.blocks, limits, centred=centred
                 )
 
     def excess(self, sums: Any) -> float:
