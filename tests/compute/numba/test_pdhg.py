@@ -81,8 +81,8 @@ def solved(problem, graph):
         np.concatenate([np.ones(size), np.full(rows.shape[0], -np.inf)]),
         np.concatenate([np.ones(size), np.zeros(rows.shape[0])]),
     ).solve()
-    edges = -answer.prices[size:].reshape(2, graph.count, outputs)
-    edges *= np.exp(-0.5 * problem.epsilon * graph.length)[None, :, None]
+    edges = -answer.prices[size:].reshape(graph.count, 2, outputs).swapaxes(0, 1)
+    edges = edges * np.exp(-0.5 * problem.epsilon * graph.length)[None, :, None]
     return answer.primal.reshape(size, outputs), answer.prices[:size], edges
 
 
