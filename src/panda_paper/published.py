@@ -348,7 +348,8 @@ def solve_near(
         shape = (len(inside), cost.shape[1])
         ends = np.searchsorted(inside, np.stack([i[own_pairs], j[own_pairs]], axis=1))
         # Every direction is a pair of its own, with its own bound.
-        privacy = privacy_rows(ends, bound[own_pairs], *shape)[: len(ends) * shape[1]]
+        both = privacy_rows(ends, bound[own_pairs], *shape)
+        privacy = both[np.arange(both.shape[0]).reshape(len(ends), 2, -1)[:, 0].ravel()]
         sums = np.ones(len(inside))
         none = np.zeros(privacy.shape[0])
         lp = Lp(
