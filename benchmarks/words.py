@@ -42,6 +42,7 @@ import scipy
 
 import panda_mdp as pm
 from panda_mdp.frames.text import TextSummary
+from panda_mdp.methods.words import as_words
 from panda_mdp.space.embeddings import Embeddings, load_embeddings
 from panda_mdp.survey.registry import choose_methods
 
@@ -50,7 +51,6 @@ COMPARED = 2000
 
 
 FIELD = "exponential,tem,words_laplace,words_mahalanobis,santext_plus,custext,diffractor,optimal"
-TOPICS, TEXTS, LENGTH = 10, 500, 10
 WORDS_EACH = 20
 
 
@@ -83,21 +83,6 @@ def real_vectors(path: Path, names: Path | None, count: int) -> Embeddings:
     return scaled(Embeddings(tuple(found.words[k] for k in some), found.vectors[some]))
 
 
-def topics_told(table: pm.Table) -> float:
-    """How often the topic of a text is told from what was drawn for its words."""
-    domain, rng = table.problem.domain, np.random.default_rng(2)
-    vectors = domain.metric.embedding
-    anchors = rng.permutation(domain.size)[:TOPICS]
-    around = np.argsort(domain.distances(anchors), axis=1)[:, : 2 * LENGTH]
-    topic = rng.integers(TOPICS, size=TEXTS)
-    words = np.array([rng.choice(around[k], LENGTH) for k in topic])
-    drawn = table.simulate(3).sample(words.ravel())
-    means = vectors[drawn].reshape(TEXTS, LENGTH, -1).mean(axis=1)
-    centres = vectors[around].mean(axis=1)
-    guess = scipy.spatial.distance.cdist(means, centres).argmin(axis=1)
-    return float((guess == topic).mean())
-
-
 def field(found: Embeddings, epsilon: float, seconds: float) -> list[dict[str, Any]]:
     """The literature's mechanisms and ours on one problem."""
     domain = found.domain("euclidean")
@@ -111,10 +96,8 @@ def field(found: Embeddings, epsilon: float, seconds: float) -> list[dict[str, A
             "guarantee": type(table).__name__,
             "audited": table.audit.epsilon,
             "loss": table.loss,
-            "kept": kept_share(table),
             "hits": pm.attack(table, radii=()).vulnerability,
-            "topics": topics_told(table),
-        }
+        } | as_words(table)
         print(json.dumps(line), flush=True)
         lines.append(line)
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -100,18 +101,59 @@ def test_word2vec_binary(tmp_path: Path, end: bytes) -> None:
         load_embeddings(path)
 
 
-def test_the_table_of_tokens_of_a_model_is_read(tmp_path: Path) -> None:
-    import json
+def test_a_first_word_that_holds_blanks_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_text("new york 1 2 3\n. . . 3 2 1\n7 1 1 1\n")
+    assert load_embeddings(path).words == ("new york", ". . .", "7")
 
-    vectors = np.arange(6, dtype="<f4").reshape(3, 2)
-    about = {"dtype": "F32", "shape": [3, 2], "data_offsets": [4, 28]}
-    header = json.dumps({"embeddings.word_embeddings.weight": about, "__metadata__": {}}).encode()
-    model, names = tmp_path / "model.safetensors", tmp_path / "vocab.txt"
-    model.write_bytes(len(header).to_bytes(8, "little") + header + b"skip" + vectors.tobytes())
+
+def safetensors(path: Path, kind: str, raw: bytes, name: str) -> Path:
+    about = {"dtype": kind, "shape": [3, 2], "data_offsets": [4, 4 + len(raw)]}
+    header = json.dumps({name: about, "pooler.weight": about, "__metadata__": {}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"skip" + raw)
+    return path
+
+
+TOKENS = np.arange(6, dtype="<f4").reshape(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw"),
+    [
+        ("F32", TOKENS.tobytes()),
+        ("F16", TOKENS.astype("<f2").tobytes()),
+        ("BF16", (TOKENS.view("<u4") >> 16).astype("<u2").tobytes()),
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["bert.embeddings.word_embeddings.weight", "embedding.weight", "embeddings"]
+)
+def test_the_table_of_tokens_of_a_model_is_read(
+    tmp_path: Path, kind: str, raw: bytes, name: str
+) -> None:
+    model = safetensors(tmp_path / "model.safetensors", kind, raw, name)
+    names, tokenizer = tmp_path / "vocab.txt", tmp_path / "tokenizer.json"
+    names.write_text("a\nb\u2028\nc\n", encoding="utf-8")
+    tokenizer.write_text(json.dumps({"model": {"vocab": {"c": 2, "a": 0, "b\u2028": 1}}}))
+    for words in (names, tokenizer):
+        read = load_embeddings(model, words=words)
+        assert read.words == ("a", "b\u2028", "c")
+        assert np.array_equal(read.vectors, TOKENS)
+
+
+def test_models_without_a_table_of_tokens_are_refused(tmp_path: Path) -> None:
+    names = tmp_path / "vocab.txt"
     names.write_text("a\nb\nc\n")
-    read = load_embeddings(model, words=names)
-    assert read.words == ("a", "b", "c")
-    assert np.array_equal(read.vectors, vectors)
+    model = safetensors(tmp_path / "m.safetensors", "F32", TOKENS.tobytes(), "layer.weight")
+    with pytest.raises(FileFormatError, match="0 of its 3 arrays are named like a token table"):
+        load_embeddings(model, words=names)
+    model = safetensors(tmp_path / "m.safetensors", "I8", TOKENS.tobytes(), "embeddings")
+    with pytest.raises(FileFormatError, match=r"damaged or holds no array.*'I8'"):
+        load_embeddings(model, words=names)
     model.write_bytes((9).to_bytes(8, "little") + b'{"other"}')
     with pytest.raises(FileFormatError, match="damaged or holds no array"):
         load_embeddings(model, words=names)
+    names = tmp_path / "tokenizer.json"
+    names.write_text('{"model": {}}')
+    with pytest.raises(FileFormatError, match="no tokenizer with a vocabulary"):
+        load_embeddings(safetensors(model, "F32", TOKENS.tobytes(), "embeddings"), words=names)

@@ -20,6 +20,7 @@ from panda_mdp.cli.options import (
     CityFile,
     Drawn,
     Json,
+    MaybePath,
     NonNegative,
     TableFile,
     comma_separated,
@@ -32,11 +33,12 @@ from panda_mdp.cli.printing import print_comparison, run_all, show, tell
 from panda_mdp.cli.publish import publish, remove, witness
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import invite, quickstart, serve, token
-from panda_mdp.cli.solve import draw_map, prior, sanitise, solve, words
+from panda_mdp.cli.solve import Vectors, draw_map, prior, sanitise, solve, words
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import hides_nothing
 from panda_mdp.panda.file import decode_panda, load
 from panda_mdp.privacy.audit import audit as audit_table
+from panda_mdp.space.embeddings import VECTORS
 from panda_mdp.survey.bench import MethodRun
 from panda_mdp.survey.registry import choose_methods
 from panda_mdp.survey.registry import methods as existing
@@ -148,9 +150,13 @@ def compare(
     drawn: Drawn = TRAVELLED,
     methods: str = "all",
     limit: NonNegative = 60.0,
+    names: MaybePath = None,
     json: Json = None,
 ) -> None:
-    """Compare methods on records, outputs and tasks drawn from a city.
+    """Compare methods on records, outputs and tasks drawn from a city, or on words.
+
+    In place of a city a file of word vectors, as `words` takes it: all words may be reported, and
+    it is told how often they are kept, and how often the topic of a text is still told.
 
     Each method runs in a fresh process: peak memory is the largest resident set of that process,
     interpreter and libraries included; seconds exclude compilation.
@@ -158,12 +164,18 @@ def compare(
     Options:
         methods NAMES: Methods, separated by commas, or 'all' that exist.
         limit SECONDS: Time limit of a method; 0 for none.
+        names FILE: The words of vectors in .npy or .safetensors, one per line.
     """
     named = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
-        _, problem = drawn.read(city, COMPARED)
+        if city.lower().endswith(VECTORS):
+            read = Vectors(Path(city), names=names, limit=drawn.records or COMPARED)
+            problem = read.problem(drawn.epsilon)
+        else:
+            _, problem = drawn.read(city, COMPARED)
     outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
-    print_comparison(output_console(), outcomes, f"{city}, {drawn.tasks} task(s)")
+    title = city if city.lower().endswith(VECTORS) else f"{city}, {drawn.tasks} task(s)"
+    print_comparison(output_console(), outcomes, title)
     _finish(outcomes, json)
 
 

@@ -28,6 +28,8 @@ COLUMNS = {
     "MB": ("peak_mb", ",.0f"),
 }
 """Of a comparison: a number and how it is written."""
+OF_WORDS = {"kept": ("kept", ".1%"), "topic\ntold": ("topics", ".1%")}
+"""Instead of the last two, where records are words."""
 NOTES = (
     "Attacker: the best who knows the table and the prior; how far off on average, how often the "
     "guess of the record is right. What helps the user helps the attacker: docs/lab.md.",
@@ -60,7 +62,10 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
         padding=0,
     )
     table.add_column("method", no_wrap=True)
-    for heading in COLUMNS:
+    columns = COLUMNS
+    if any(outcome.kept is not None for outcome in outcomes):
+        columns = dict([*COLUMNS.items()][: -len(OF_WORDS)]) | OF_WORDS
+    for heading in columns:
         said = heading.format(unit=unit, per=problem.domain.unit)
         table.add_column(said, justify="right", no_wrap=True)
     best = min((o.loss for o in outcomes if o.loss is not None and o.holds), default=None)
@@ -74,7 +79,7 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
         numbers = vars(outcome) | {"gap": gap}
         cells = (
             "" if numbers[name] is None else f"{numbers[name]:{form}}"
-            for name, form in COLUMNS.values()
+            for name, form in columns.values()
         )
         style = "red" if outcome.holds is False else "bold" if loss == best else None
         table.add_row(label, *cells, style=style)

@@ -448,6 +448,13 @@ class Vectors:
     names: MaybePath = None
     limit: FromOne = None
 
+    def problem(self, epsilon: float) -> Problem:
+        """Any word may be reported for any other, at their distance."""
+        found = load_embeddings(self.vectors, words=self.names, limit=self.limit)
+        domain = found.domain(self.metric)
+        every = np.arange(domain.size)
+        return Problem(domain, every, distance_loss(domain, every), epsilon)
+
 
 @described
 def words(
@@ -471,13 +478,11 @@ def words(
         time_limit SECONDS: End with the best so far; 0 for no limit.
     """
     with working("reading the vectors"):
-        found = load_embeddings(vectors.vectors, words=vectors.names, limit=vectors.limit)
-        domain = found.domain(vectors.metric)
-        every = np.arange(domain.size)
-        problem = Problem(domain, every, distance_loss(domain, every), epsilon)
+        problem = vectors.problem(epsilon)
     table = optimal(problem, gap, time_limit=time_limit or None, progress=print_progress)
     table.save(out)
-    kept = np.mean([table.row(k)[k] for k in every[:: max(1, domain.size // 1000)]])
+    domain = problem.domain
+    kept = np.mean([table.row(k)[k] for k in range(0, domain.size, max(1, domain.size // 1000))])
     numbers = {"file": str(out), "words": domain.size, "unit": domain.unit, "kept": kept}
     numbers |= picked(table, "epsilon", "loss", "loss_words", "lower_bound")
     numbers["audited_epsilon"] = table.audit.epsilon

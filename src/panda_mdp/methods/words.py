@@ -13,11 +13,12 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+import scipy
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import BLOCK_ENTRIES, FloatArray
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.closed_forms import softmax
-from panda_mdp.privacy.quantise import quantise
+from panda_mdp.privacy.quantise import TOTAL, quantise
 from panda_mdp.problem import Problem
 from panda_mdp.table.mechanism import Table, audited_table
 
@@ -34,6 +35,8 @@ GROUP = 20
 """CusText: words of one group."""
 LISTS = 5
 """1-Diffractor: orders of all words."""
+TOPICS, TEXTS, LENGTH = 10, 500, 10
+"""Words around which texts are made, texts, and their words."""
 
 
 def laplace(problem: Problem, distances: FloatArray, own: float = 0.0) -> FloatArray:
@@ -122,6 +125,33 @@ RULES: Mapping[str, Callable[[Problem, FloatArray], FloatArray]] = MappingProxyT
         "diffractor": diffractor,
     }
 )
+
+
+def as_words(table: Table) -> dict[str, float]:
+    """How often a word is drawn as it is, and how often the topic of a text, of ten, is told from
+    the mean vector of what was drawn for its ten words; nothing where records are no vectors that
+    may all be reported."""
+    problem = table.problem
+    domain = problem.domain
+    records = problem.reports.records
+    vectors = domain.metric.kind in ("euclidean", "angular") and domain.metric.plane is None
+    if not vectors or records is None or len(records) < domain.size:
+        return {}
+    kept = np.zeros(domain.size)
+    for some in np.array_split(records, -(-(domain.size**2) // BLOCK_ENTRIES)):
+        own = some[:, None] == records
+        kept[some] = np.where(own, table.weights[some], 0).sum(axis=1) / TOTAL
+    rng = np.random.default_rng(2)
+    anchors = rng.permutation(domain.size)[:TOPICS]
+    around = np.argsort(domain.distances(anchors), axis=1)[:, : 2 * LENGTH]
+    topic = rng.integers(len(anchors), size=TEXTS)
+    texts = np.array([rng.choice(around[k], LENGTH) for k in topic])
+    places = domain.metric.embedding
+    drawn = places[table.simulate(3).sample(texts.ravel())]
+    means = drawn.reshape(TEXTS, LENGTH, -1).mean(axis=1)
+    centres = places[around].mean(axis=1)
+    told = scipy.spatial.distance.cdist(means, centres).argmin(axis=1) == topic
+    return {"kept": float(problem.prior @ kept), "topics": float(told.mean())}
 
 
 def field_table(name: str, problem: Problem) -> Table:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -19,8 +20,11 @@ from panda_mdp.space.domain import Domain
 
 WORD_BYTES = 1000
 TENSORS = ".safetensors"
-TOKENS = "embeddings.word_embeddings.weight"
-"""Models of sentence-transformers, and what ends the name of their table of tokens."""
+VECTORS = (".txt", ".vec", ".bin", ".npy", TENSORS)
+"""What files of word vectors end with."""
+TOKENS = ("word_embeddings.weight", "embedding.weight", "embeddings", "embed_tokens.weight")
+"""Models of sentence-transformers, and what ends the name of their table of tokens: BERT and its
+kin, static ones, model2vec's, language models."""
 MOST_HEADER = 1 << 24
 
 
@@ -80,8 +84,9 @@ def load_embeddings(
 
     Text: a word and its numbers per line, separated by blanks; a first line with two whole numbers
     (count and dimensions) is a header. The last two: a (K, p) array, with one word per line in the
-    file `words` (a model's `vocab.txt`). `vocabulary` keeps these words only, `limit` the first
-    ones of the file; the text is streamed, so memory is that of what is kept.
+    file `words` (a model's `vocab.txt`, or its `tokenizer.json`). `vocabulary` keeps these words
+    only, `limit` the first ones of the file; the text is streamed, so memory is that of what is
+    kept.
     """
     source = Path(path)
     if not source.exists():
@@ -121,7 +126,8 @@ def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
             if parts == [""]:
                 continue
             # Some words hold blanks, so the numbers are counted from the end of the line.
-            dimensions = dimensions or len(parts) - 1
+            numbers = takewhile(_is_number, reversed(parts[1:]))
+            dimensions = dimensions or max(1, sum(1 for _ in numbers))
             word = " ".join(parts[:-dimensions])
             try:
                 vector = np.array(parts[-dimensions:], dtype=float)
@@ -132,6 +138,14 @@ def _rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
                     f"{path.name}, line {number}: not a word and {dimensions} finite numbers"
                 )
             yield word, vector
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _binary_rows(path: Path) -> Iterator[tuple[str, FloatArray]]:
@@ -161,16 +175,22 @@ def _tensor(path: Path) -> FloatArray:
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(min(length, MOST_HEADER)))
-    (name,) = (key for key in header if key.endswith(TOKENS))
-    kind = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}[header[name]["dtype"]]
-    begin = 8 + length + header[name]["data_offsets"][0]
-    return np.memmap(path, kind, "r", begin, tuple(header[name]["shape"]))
+    named = [key for key in header if key.endswith(TOKENS)]
+    if len(named) != 1:
+        raise ValueError(f"{len(named)} of its {len(header)} arrays are named like a token table")
+    about = header[named[0]]
+    # The upper half of a float32 is what bfloat16 has.
+    kind = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "BF16": "<u2"}[about["dtype"]]
+    begin = 8 + length + about["data_offsets"][0]
+    table = np.memmap(path, kind, "r", begin, tuple(about["shape"]))
+    return (table.astype("<u4") << 16).view("<f4") if kind == "<u2" else table
 
 
 def _array_rows(path: Path, words: FilePath | None) -> Iterator[tuple[str, FloatArray]]:
     if words is None:
         raise FileFormatError(
-            f"{path.name} holds vectors without words; name the file: words='words.txt'"
+            f"{path.name} holds vectors without words; name their file: "
+            "words='words.txt', or --names words.txt"
         )
     try:
         vectors = _tensor(path) if path.suffix == TENSORS else np.load(path, "r")
@@ -178,7 +198,7 @@ def _array_rows(path: Path, words: FilePath | None) -> Iterator[tuple[str, Float
         raise FileFormatError(
             f"{path.name} is damaged or holds no array of word vectors ({error})"
         ) from error
-    names = Path(words).read_text(encoding="utf-8").splitlines()
+    names = _names(Path(words))
     if vectors.ndim != 2 or len(vectors) != len(names):
         raise FileFormatError(
             f"{path.name} has shape {vectors.shape} and {Path(words).name} {len(names)} words; "
@@ -186,3 +206,17 @@ def _array_rows(path: Path, words: FilePath | None) -> Iterator[tuple[str, Float
         )
     for name, vector in zip(names, vectors, strict=True):
         yield name, np.array(vector, dtype=float)
+
+
+def _names(path: Path) -> list[str]:
+    """The words of a vocabulary, one per line, or of a tokenizer in JSON, by their numbers."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".json":
+        return text.removesuffix("\n").split("\n")
+    try:
+        vocabulary = json.loads(text)["model"]["vocab"]
+        return sorted(vocabulary, key=vocabulary.__getitem__)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(
+            f"{path.name} is no tokenizer with a vocabulary; give a file with one word per line"
+        ) from error

@@ -37,6 +37,7 @@ from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
 from panda_mdp.methods.optimal.program import constraint_graph
+from panda_mdp.methods.words import as_words
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.quantise import TOTAL
 from panda_mdp.problem import Problem
@@ -192,6 +193,10 @@ class MethodRun:
     weights: IntArray | None = None
     marginal: FloatArray | None = None
     """Pr[report | record] where two phases have no single table."""
+    kept: float | None = None
+    """Of words: how often one is drawn as it is."""
+    topics: float | None = None
+    """How often the topic of ten words, of ten, is told from what was drawn."""
 
     @property
     def failed(self) -> bool:
@@ -267,6 +272,7 @@ class Comparison:
             "holds": made.audit.holds,
             "attacker_error": seen.error,
             "vulnerability": seen.vulnerability,
+            **as_words(made),
             "weights": made.weights,
         }
         notes = []
