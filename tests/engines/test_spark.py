@@ -155,3 +155,20 @@ def test_several_places_of_a_row_are_reported(spark, frame, mechanism):
     assert made.columns == list(plain.columns)
     found = {row["row"]: row["reported_to_lat"] for row in made.collect()}
     assert found == dict(zip(plain["row"], plain["reported_to_lat"], strict=True))
+
+
+def test_texts_of_rows_are_replaced_once(spark):
+    words = ["cat", "dog", "paris", "rome", "runs"]
+    domain = pm.Domain.from_vectors(np.arange(5.0)[:, None]).with_labels(words)
+    table = pm.exponential(pm.Problem(domain, range(5), domain.distances(), 0.5))
+    texts = pd.DataFrame({"row": np.arange(900), "text": ["dog, cat runs Zebra."] * 900})
+    options: dict[str, Any] = {"columns": ["text"], "key": KEY, "row": "row"}
+    plain = pm.sanitise(texts, table, **options)
+    df = spark.createDataFrame(texts).repartition(3)
+    made = pm.sanitise(df.mapInArrow(killing_once(), df.schema), table, **options)
+    assert made.schema == df.schema
+    found = {row["row"]: row["text"] for row in made.collect()}
+    assert found == dict(zip(plain["row"], plain["text"], strict=True))
+    assert len(set(found.values())) > 100
+    with pytest.raises(InvalidInputError, match="may run a task twice"):
+        pm.sanitise(df, table, columns=["text"])

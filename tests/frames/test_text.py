@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,13 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import InvalidInputError, MethodError, NotForReleaseError
-from panda_mdp.frames.text import TextSummary, words_of
+from panda_mdp.frames.text import (
+    Replacer,
+    TextSummary,
+    replaced_batches,
+    replacing,
+    words_of,
+)
 
 WORDS = ["cat", "dog", "paris", "rome", "runs"]
 
@@ -92,6 +100,70 @@ def test_a_tokenizer_of_ones_own() -> None:
         return [(text[:3], True), (text[3:], False)]
 
     assert pm.sanitise("dogcat", table(60.0), tokenizer=letters) == "dogcat"
+
+
+FRAME = {"text": ["cat Dog.", "", "dog"], "note": ["Zebra!", "cat", ""], "id": [5, 7, 9]}
+
+
+def test_frames_come_back_with_their_texts_replaced() -> None:
+    mechanism, both = table(60.0), ["text", "note"]
+    summary = TextSummary()
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(FRAME, index=[4, 2, 8])
+    made = pm.sanitise(frame, mechanism, columns=both, summary=summary)
+    assert made["text"].tolist() == ["cat dog.", "", "dog"]
+    assert made["note"].tolist() == ["paris!", "cat", ""]
+    assert made["id"].tolist() == [5, 7, 9] and made.index.tolist() == [4, 2, 8]
+    assert (summary.texts, summary.words, summary.unknown) == (6, 5, 1)
+    assert frame["text"].tolist() == FRAME["text"], "the frame that was given is changed"
+    polars = pytest.importorskip("polars")
+    for whole in (polars.DataFrame(FRAME), polars.LazyFrame(FRAME)):
+        made = pm.sanitise(whole, mechanism, columns=both)
+        assert type(made) is type(whole)
+        assert made.lazy().collect()["note"].to_list() == ["paris!", "cat", ""]
+    pyarrow = pytest.importorskip("pyarrow")
+    made = pm.sanitise(pyarrow.table(FRAME), mechanism, columns="note")
+    assert made["note"].to_pylist() == ["paris!", "cat", ""]
+    assert made["text"].to_pylist() == FRAME["text"]
+    with pytest.raises(InvalidInputError, match="name the columns"):
+        pm.sanitise(frame, mechanism)
+    with pytest.raises(InvalidInputError, match="no column 'where'"):
+        pm.sanitise(frame, mechanism, columns=["where"])
+    with pytest.raises(InvalidInputError, match="a value is none") as error:
+        pm.sanitise(frame, mechanism, columns=["id"])
+    assert "5" not in str(error.value)
+
+
+def test_by_a_key_a_row_has_the_same_draws_in_whatever_parts_it_comes() -> None:
+    """As a cluster does it, which may run a task twice."""
+    pyarrow = pytest.importorskip("pyarrow")
+    key, mechanism = pm.DrawKey(bytes(range(32))), table(0.3)
+    frame = pyarrow.table({"id": [*range(40)], "text": ["dog dog cat"] * 39 + [""]})
+    options = {"columns": ["text"], "key": key, "row": "id"}
+    made = pm.sanitise(frame, mechanism, **options)
+    work = partial(replacing, Replacer.of(mechanism), **options)
+    batches = frame.to_batches(max_chunksize=7)
+    again = pyarrow.Table.from_batches(replaced_batches(work, batches[::-1]))
+    assert again.schema == frame.schema
+    assert again.sort_by("id").equals(made)
+    drawn = " ".join(made["text"].to_pylist()).split()
+    # Draws of one word at different places, and of different rows, are draws of their own.
+    shares = np.array([drawn.count(word) for word in WORDS]) / len(drawn)
+    wanted = (2 * mechanism.row(1) + mechanism.row(0)) / 3
+    assert np.abs(shares - wanted).max() < 0.15
+    other = pm.sanitise(frame, mechanism, **(options | {"key": pm.DrawKey(bytes(32))}))
+    assert not other.equals(made)
+    for wrong in ({"row": "id"}, {"key": key}):
+        with pytest.raises(InvalidInputError, match="a key needs"):
+            pm.sanitise(frame, mechanism, columns=["text"], **wrong)
+    with pytest.raises(InvalidInputError, match="a key needs"):
+        pm.sanitise("dog", mechanism, key=key, row="id")
+
+
+def test_what_travels_to_a_cluster_needs_no_audit() -> None:
+    replacer = pickle.loads(pickle.dumps(Replacer.of(table(60.0))))
+    assert replacer.texts(["cat dog"]) == ["cat dog"]
+    assert "cat" not in repr(replacer)
 
 
 def test_refusals_show_nothing_of_the_text() -> None:
