@@ -23,7 +23,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.factored import MOST_DENSE
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
-from panda_mdp.base.threads import Clock, current_clock, within
+from panda_mdp.base.threads import Clock, check_time, current_clock, within
 from panda_mdp.compute.closure import FLOOR, Closure, closure_of
 from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import PrivacyError, SolverError, Stopped, TimeLimitError
@@ -65,6 +65,8 @@ def print_progress(step: Progress) -> None:
     sys.stderr.flush()
 
 
+FEW = 1 << 20
+"""Entries of a table with one row for all up to which it is an array."""
 GRACE = 0.05
 GRACE_SECONDS = 2.5
 """Of a time limit, and in seconds: by how much certifying may go beyond it."""
@@ -195,7 +197,9 @@ class Solver(ABC):
         floor = np.zeros(problem.outputs_count, np.int64)
         floor[problem.best_single_output] = TOTAL
         none = np.zeros(problem.size + 1, np.int64)
-        return self.made(FlooredRows(floor, none, none[:0].astype(np.int32), none[:0]))
+        rows = FlooredRows(floor, none, none[:0].astype(np.int32), none[:0])
+        few = problem.size * problem.outputs_count <= FEW
+        return self.made(rows) if few else Mechanism(problem, rows, self.method)
 
     def made(self, rows: FlooredRows) -> Mechanism:
         """A mechanism of whole numbers over a floor, as an array where that is not too large."""
@@ -517,6 +521,7 @@ class Standing:
             with self.stage("proof"):
                 try:
                     with self._limited():
+                        check_time()
                         bound = proved(stated, best.loss, gap, self.proof)
                 except TimeLimitError:
                     # What it is worth is known: shorter ones take time.

@@ -243,14 +243,16 @@ class FirstOrder(TableSolver):
             return
         if has_peaks(problem):
             closing = self.engine.closure if self.engine.name == "jax" else None
-            start = open_with_stars(problem, standing, closing)
-            if standing.missing(standing.value) <= 0:
-                return
-            if standing.late():
-                # The graph alone would take as long again where records are many.
-                if standing.value > problem.mean_loss.min():
-                    standing.offer(self.last_resort(standing))
-                raise TimeLimitError("the time limit is over before the first iteration")
+            try:
+                start = open_with_stars(problem, standing, closing)
+                if standing.missing(standing.value) <= 0:
+                    return
+                if standing.late():
+                    # The graph alone would take as long again where records are many.
+                    raise TimeLimitError("the time limit is over before the first iteration")
+            except TimeLimitError:
+                standing.offer(self.last_resort(standing))
+                raise
             self.initial = start if self.initial is None else self.initial
         with standing.stage("graph"):
             graph = self.graph
