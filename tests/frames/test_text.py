@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from functools import partial
 from pathlib import Path
@@ -208,3 +209,18 @@ def test_vectors_to_a_table_to_a_text(tmp_path: Path) -> None:
     out.unlink()
     assert app(["sanitise", str(made), str(text), "-o", str(out)], **run) == 2
     assert not out.exists()
+
+
+def test_words_are_compared_by_the_command_line(tmp_path: Path) -> None:
+    from panda_mdp.cli.app import app
+
+    rng = np.random.default_rng(0)
+    vectors, out = tmp_path / "vectors.txt", tmp_path / "rows.json"
+    lines = [f"w{k} " + " ".join(f"{v:.5f}" for v in rng.normal(size=20)) for k in range(40)]
+    vectors.write_text("\n".join(lines) + "\n")
+    asked = ["--records", "30", "--epsilon", "1", "--methods", "tem,santext-plus"]
+    assert not app(["compare", str(vectors), *asked, "--json", str(out)], standalone_mode=False)
+    tem, plus = json.loads(out.read_text())
+    assert tem["holds"] and tem["audited_epsilon"] <= 1 and tem["unit"] == "unit"
+    assert not plus["holds"] and plus["audited_epsilon"] is None
+    assert 0 < tem["kept"] < plus["kept"] and 0 < tem["topics"] <= 1

@@ -7,7 +7,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError, NotForReleaseError
-from panda_mdp.methods.words import GROUP, RARE, REPLACED, RULES, field_table
+from panda_mdp.methods.words import GROUP, RARE, REPLACED, RULES, as_words, field_table
 
 
 def problem_of(vectors: np.ndarray, epsilon: float, seed: int = 0) -> pm.Problem:
@@ -91,3 +91,25 @@ def test_noise_needs_vectors_and_words_every_record() -> None:
         field_table("words_laplace", pm.Problem(domain, [0, 1], domain.distances(), 1.0))
     with pytest.raises(MethodError, match="make every record an output"):
         field_table("tem", pm.Problem(domain, [0], domain.distances(None, [0]), 1.0))
+
+
+def test_words_that_are_kept_and_topics_that_are_told() -> None:
+    problem = problem_of(words(60) * 20, 1.0)
+    shown = as_words(pm.NoGuarantee.from_matrix(problem, np.eye(60)[:, problem.outputs]))
+    # Topics have words in common: even of texts that are shown some are not told.
+    assert shown["kept"] == pytest.approx(1) and 0.7 < shown["topics"] < 1
+    even = as_words(pm.NoGuarantee.from_matrix(problem, np.full((60, 60), 1 / 60)))
+    assert even["kept"] == pytest.approx(1 / 60)
+    # One of ten is guessed.
+    assert even["topics"] == pytest.approx(0.1, abs=0.06)
+    made = pm.exponential(problem)
+    own = made.matrix[np.arange(60), np.argsort(problem.outputs)]
+    assert as_words(made)["kept"] == pytest.approx(own.mean())
+
+
+def test_places_and_reports_that_are_no_words_have_no_topics() -> None:
+    flat = problem_of(words(30)[:, :2], 1.0)
+    assert as_words(pm.exponential(flat)) == {}
+    domain = pm.Domain.from_vectors(words(30))
+    some = pm.Problem(domain, [0, 1], domain.distances(None, [0, 1]), 1.0)
+    assert as_words(pm.exponential(some)) == {}
