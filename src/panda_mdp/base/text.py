@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+T = TypeVar("T")
 Facts = dict[str, Any]
 """Numbers and words by name, as JSON has them."""
 _WORDS = (
@@ -92,6 +93,15 @@ def picked(thing: object, *names: str) -> Facts:
     {'real': 3.0, 'imag': 4.0}
     """
     return {name: getattr(thing, name) for name in names}
+
+
+def present(facts: Mapping[str, T]) -> dict[str, T]:
+    """Without what is None.
+
+    >>> present({"loss": 2.5, "bound": None})
+    {'loss': 2.5}
+    """
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def per(unit: str) -> str:

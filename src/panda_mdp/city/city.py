@@ -30,6 +30,7 @@ from panda_mdp.base.arrays import (
     shortest_parallel,
 )
 from panda_mdp.base.atomic import FilePath, atomic_file
+from panda_mdp.base.text import picked, present
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
 from panda_mdp.space.domain import Domain, check_indices, distinct_indices
@@ -277,8 +278,7 @@ class City(RebuiltOnCopy):
         return target
 
     def _columns(self) -> Sections:
-        columns = {name: getattr(self, name) for name in COLUMNS}
-        return {name: column for name, column in columns.items() if column is not None}
+        return present(picked(self, *COLUMNS))
 
     def _graphml(self) -> Iterator[str]:
         """Lines of the city as OSMnx writes it: a two-way street is two edges."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 import typer
 
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, picked, present
 from panda_mdp.city.draw import Source, draw_displacement, draw_problem
 from panda_mdp.city.traces import load_prior
 from panda_mdp.cli.frame import check_target
@@ -176,7 +176,7 @@ SnapLimit = Annotated[
 
 def told(group: object, *names: str) -> Facts:
     """The options of some names that were given."""
-    return {name: vars(group)[name] for name in names if vars(group)[name] is not None}
+    return present(picked(group, *names))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from panda_mdp.base.text import one_line, per
+from panda_mdp.base.text import one_line, per, present
 from panda_mdp.cli.frame import output_console, progress_console, write_json
 from panda_mdp.problem import Problem
 from panda_mdp.survey.bench import Comparison, MethodRun
@@ -124,7 +124,7 @@ def tell(words: Mapping[str, str], /, *things: Any, **facts: Any) -> list[tuple[
 
     Of the facts `unit` and `holds` templates may say `per` and `verdict`.
     """
-    said = {name: fact for name, fact in facts.items() if fact is not None}
+    said = present(facts)
     verdict = "yes" if said.get("holds") else "NO"
     said = {"per": per(said.get("unit", "")), "verdict": verdict, **said}
     rows = []

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.packages import need
-from panda_mdp.base.text import Facts, per
+from panda_mdp.base.text import Facts, per, present
 from panda_mdp.city.city import group_ranks
 from panda_mdp.errors import InvalidInputError, NotForReleaseError, SnapError
 from panda_mdp.frames.key import DrawKey
@@ -168,8 +168,7 @@ def reported_columns(domain: Domain, outputs: Outputs) -> Facts:
     if chosen is not None and domain.geographic:
         lat = domain.lat[chosen]
         lon = domain.lon[chosen]
-    told = {"reported": names, "reported_lat": lat, "reported_lon": lon}
-    made = {name: values for name, values in told.items() if values is not None}
+    made = present({"reported": names, "reported_lat": lat, "reported_lon": lon})
     return made or {"reported": outputs.codes}
 
 

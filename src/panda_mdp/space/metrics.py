@@ -19,6 +19,7 @@ import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, RebuiltOnCopy, digest, frozen
 from panda_mdp.base.factored import lattice
+from panda_mdp.base.text import picked, present
 from panda_mdp.base.threads import by_slices, check_time
 from panda_mdp.errors import DomainError
 
@@ -75,8 +76,7 @@ class Metric(RebuiltOnCopy, ABC):
     def arrays(self) -> dict[str, FloatArray]:
         """What defines the metric, for files and fingerprints."""
         given: Any = self
-        own = {part.name: getattr(self, part.name) for part in fields(given) if part.name != "unit"}
-        return {name: array for name, array in own.items() if array is not None}
+        return present(picked(self, *(part.name for part in fields(given) if part.name != "unit")))
 
     @property
     def size(self) -> int:

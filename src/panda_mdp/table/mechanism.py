@@ -44,7 +44,7 @@ from panda_mdp.base.arrays import (
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.factored import Rows
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import card, per
+from panda_mdp.base.text import card, per, present
 from panda_mdp.base.threads import check_time
 from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, sealed
@@ -245,7 +245,7 @@ class Table(RebuiltOnCopy):
             "stages": stages,
             "details": None if details is None else MappingProxyType(dict(details)),
         }
-        vars(new).update({name: value for name, value in facts.items() if value is not None})
+        vars(new).update(present(facts))
         if bound is not ...:
             vars(new)["bound"] = as_bound(bound)
         new._check()
