@@ -194,17 +194,16 @@ def status(server: Server, json: Json = None) -> None:
     rows: list[tuple[str, object]] = [("operator's key", f"{key} (pinned)")]
     states: list[Facts] = []
     for offer in offers:
-        claim = offer.guarantee
-        cost = "no guarantee"
-        verdict = "refused"
-        if claim is not None:
-            claimed = Guarantee(**claim.model_dump())
-            cost = PRICE.format(claimed)
-            verdict = "too much" if limits.excess([], claimed) else "allowed"
+        said = offer.model_dump(include={"name", "kind", "open", "guarantee"})
+        cost = "no guarantee; refused"
+        said["allowed"] = False
+        if offer.guarantee is not None:
+            claimed = Guarantee(**said["guarantee"])
+            said["allowed"] = not limits.excess([], claimed)
+            cost = f"{PRICE.format(claimed)}; {'allowed' if said['allowed'] else 'too much'}"
         state = "open" if offer.open else "closed"
-        rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {verdict}; {state}"))
-        shown = offer.model_dump(include={"name", "kind", "open", "guarantee"})
-        states.append({**shown, "allowed": verdict == "allowed"})
+        rows.append((f"{offer.name} ({offer.kind})", f"{cost}; {state}"))
+        states.append(said)
     show(server.url, rows, json, {"key": key, "deployments": states})
 
 
@@ -277,16 +276,15 @@ def report(
                 plan, record, accept_no_guarantee=accept_no_guarantee, wait_s=wait
             )
     cost = answer.cost
-    where = {}
+    facts = picked(answer, "output", "repeated", "receipt") | picked(cost, "epsilon", "delta")
     shown = str(answer.output)
     if answer.where is not None:
-        where = dict(zip(("lat", "lon"), answer.where, strict=True))
-        shown = ",".join(f"{degrees:.7f}" for degrees in answer.where)
+        facts["lat"], facts["lon"] = answer.where
+        shown = "{:.7f},{:.7f}".format(*answer.where)
     typer.echo(shown)
     paid = "nothing: the same place was reported before" if answer.repeated else PRICE.format(cost)
     typer.echo(f"spent {paid}; receipt {answer.receipt}", err=True)
-    facts = {"output": answer.output, "repeated": answer.repeated, "receipt": answer.receipt}
-    write_json(json, {**facts, **where, "epsilon": cost.epsilon, "delta": cost.delta})
+    write_json(json, facts)
 
 
 @client_app.command("collect")

@@ -188,8 +188,9 @@ def witness(
         log = wire.get(Log, "log")
         trust.check_log(log, keys)
         trust.pin_log(log.head)
-        facts = {"size": log.head.size, "root": log.head.root, "at": time.time_ns() // 1_000_000}
-        seen = CoSigned.by(own_key, public=own_key.public.base64, **facts)
+        head = picked(log.head, "size", "root")
+        now = time.time_ns() // 1_000_000
+        seen = CoSigned.by(own_key, public=own_key.public.base64, at=now, **head)
         if token is not None:
             wire.post(CoSigned, seen, "log", "witnesses")
     typer.echo(seen.model_dump_json())
