@@ -268,7 +268,7 @@ def report(
     with server.client(read_token(token_file, needed=False) or None) as client:
         with working("fetching and auditing"):
             plan = client.plan(name, expected=promise.expected)
-        if not plan.one_use:
+        if not plan.info.one_use:
             read_token(token_file)
         record = _read_sealed(plan)
         with working("reporting"):

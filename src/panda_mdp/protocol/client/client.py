@@ -321,7 +321,7 @@ class Client(AbstractContextManager["Client"]):
         report is, unless address or time tell it: collect some time before, or from elsewhere.
         """
         charge, address = plan.charge(), ("deployments", plan.name)
-        if not plan.one_use:
+        if not plan.info.one_use:
             raise ProtocolError(f"deployment {plan.name} takes reports with your token alone")
         issuer = self.wire.get(Issuer, *address, "issuer")
         self.trust.witnessed(self.log()).check_issuer(plan.name, issuer)
@@ -336,7 +336,7 @@ class Client(AbstractContextManager["Client"]):
                 )
             facts = issuer.model_dump()
             secret = books.secret(purse=charge.purse, **facts)
-        numbers = range(min(plan.quota, MOST_ONE_USE))
+        numbers = range(min(plan.info.reports_per_period, MOST_ONE_USE))
         made = [Envelope.of(secret, number, plan.name, issuer) for number in numbers]
         blinded = [to_block(each.blinded) for each in made]
         message = IssueRequest(period=issuer.period, blinded=blinded)
@@ -380,11 +380,11 @@ class Client(AbstractContextManager["Client"]):
         """The entry of a record: found, or drawn and charged, in one exclusive transaction."""
         if plan.server != self.server:
             raise ProtocolError("the plan is of another server; make it with this client")
-        if not (self.wire.has_token or plan.one_use):
+        if not (self.wire.has_token or plan.info.one_use):
             raise ProtocolError(
                 "reports need a token; give the client the one that the operator issued"
             )
-        if not plan.open:
+        if not plan.info.open:
             raise ProtocolError(f"deployment {plan.name} is closed and takes no reports")
         if plan.guarantee is None and not accept_no_guarantee:
             why = "; ".join(plan.reasons) or "none could be proved"
@@ -404,7 +404,7 @@ class Client(AbstractContextManager["Client"]):
             books.check(charge)
             plan.check_draw(books)
             drawn = plan.draw(record)
-            if plan.one_use:
+            if plan.info.one_use:
                 drawn = books.stamp(charge, drawn)
             return books.charge(charge, drawn, plan.box_bytes, memo)
 

@@ -164,20 +164,11 @@ class Plan(ABC):
     """What all deployments share: the client knows this and no kind of them."""
 
     server: str
-    name: str
-    version: int
-    open: bool
+    info: AnyDeployment
+    """The deployment, as it was signed and checked."""
     domain: Domain
     cost: Guarantee
     """What one release costs: everything that is sent about one record, anchors included."""
-    quota: int
-    """Reports that the server takes in one of its periods, as it is signed."""
-    quota_s: int
-    """The length of that period."""
-    one_use: bool = False
-    """Whether reports come with one-use tokens, and name nobody."""
-    identity: str | None = None
-    """Of the table that reports are drawn from, as the log has it; None for rounds of anchors."""
     reasons: tuple[str, ...] = ()
     """Why there is no guarantee; empty where there is one."""
 
@@ -217,9 +208,24 @@ class Plan(ABC):
             self.name,
             self.cost,
             unproved,
-            quota=self.quota,
-            quota_s=self.quota_s,
+            quota=self.info.reports_per_period,
+            quota_s=self.info.period_s,
         )
+
+    @property
+    def name(self) -> str:
+        """Of the deployment."""
+        return self.info.name
+
+    @property
+    def version(self) -> int:
+        """Of what is in force."""
+        return self.info.version
+
+    @property
+    def identity(self) -> str | None:
+        """Of the table that reports are drawn from, as the log has it; None for rounds."""
+        return None if self.info.kind == "anchors" else self.info.table.identity
 
     @property
     def guarantee(self) -> Guarantee | None:
@@ -263,7 +269,7 @@ class Plan(ABC):
     @property
     def box_bytes(self) -> int:
         """Bytes that an entry of the ledger takes, the same for every record."""
-        return BOX_BYTES * (1 + self.one_use)
+        return BOX_BYTES * (1 + self.info.one_use)
 
     @sealed
     def place(self, lat: float, lon: float) -> Record:
@@ -308,20 +314,6 @@ class Plan(ABC):
         return f"{type(self).__name__}({self.name}, version {self.version}, {self.cost})"
 
 
-def shared_fields(client: Client, info: AnyDeployment) -> dict[str, Any]:
-    """The fields of a plan that are the same for all kinds of deployments."""
-    return {
-        "server": client.server,
-        "name": info.name,
-        "version": info.version,
-        "open": info.open,
-        "quota": info.reports_per_period,
-        "quota_s": info.period_s,
-        "one_use": info.one_use,
-        "identity": info.stated().get("table_identity"),
-    }
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TablePlan(Plan):
     """Everyone has the whole table, or file of PAnDA: nothing is sent but the report."""
@@ -334,7 +326,6 @@ class TablePlan(Plan):
     def of(client: Client, info: TableDeployment | PandaDeployment) -> TablePlan:
         """The plan of a file, every claim of which this client computed again."""
         claimed = info.table
-        shared = shared_fields(client, info)
         with client.file(claimed) as path:
             table = load(path)
         problem = table.problem
@@ -359,7 +350,9 @@ class TablePlan(Plan):
         if isinstance(table, EverywhereMechanism):
             kind = EverywherePlan
         sample = table.sample if isinstance(table, PandaTable) else _sampler(table)
-        return kind(domain=domain, cost=cost, table=table, sample=sample, **shared)
+        return kind(
+            server=client.server, info=info, domain=domain, cost=cost, table=table, sample=sample
+        )
 
     def draw(self, record: Record) -> Drawn:
         """The output, which is all that is drawn."""

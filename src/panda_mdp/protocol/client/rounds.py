@@ -27,7 +27,6 @@ from panda_mdp.protocol.client.plans import (
     Plan,
     PlanFacts,
     Record,
-    shared_fields,
 )
 from panda_mdp.protocol.ledger.books import AnchorsDrawn, BallDrawn, Books, Entry
 from panda_mdp.protocol.messages.deployments import (
@@ -86,9 +85,9 @@ class BallPlan(Plan):
         return cls(
             domain=domain,
             cost=Guarantee(epsilon, 0.0, domain.unit),
+            server=client.server,
             info=info,
             law=law,
-            **shared_fields(client, info),
         )
 
     @property
@@ -225,13 +224,12 @@ class AnchorsPlan(Plan):
     """Anchors are sent, a round is solved, the row of the nearest of the user's anchors is used."""
 
     second_step: ClassVar[bool] = True
+    info: AnchorsDeployment
     selection: BernoulliAnchors
     outputs: IntArray
     candidates: IntArray
     budgets: FloatArray | None
     """What rows may differ by between candidates, nats; None where there is no guarantee."""
-    round: int | None
-    """The round that is open."""
 
     @classmethod
     def of(cls, client: Client, info: AnchorsDeployment) -> AnchorsPlan:
@@ -256,8 +254,8 @@ class AnchorsPlan(Plan):
             budgets=scheme.budgets if proved else None,
             candidates=scheme.law.candidates,
             reasons=() if proved else (str(scheme.failure),),
-            round=info.round,
-            **shared_fields(client, info),
+            server=client.server,
+            info=info,
         )
 
     @property
@@ -267,13 +265,13 @@ class AnchorsPlan(Plan):
 
     def facts(self) -> PlanFacts:
         """The round that is open, and why there is no guarantee."""
-        return [("open round", self.round or "none"), *(("why", why) for why in self.reasons)]
+        return [("open round", self.info.round or "none"), *(("why", why) for why in self.reasons)]
 
     def check_draw(self, books: Books) -> None:
         """Refuse a second anchor set for a round, which the server would read and not take."""
         for entry in books.pending(self.server):
             waiting = getattr(entry.content, "round", None)
-            if entry.charge.deployment == self.name and waiting == self.round is not None:
+            if entry.charge.deployment == self.name and waiting == self.info.round is not None:
                 raise ProtocolError(
                     f"another record's anchors are in round {waiting} already, and a round takes "
                     "one set of a user; finish that report or wait for the next round"
@@ -303,7 +301,7 @@ class AnchorsPlan(Plan):
             raise ProtocolError(
                 f"no round of deployment {self.name} is open; wait until the operator opens one"
             )
-        if number != self.round:
+        if number != self.info.round:
             client.trust.witnessed(client.log()).check_round(self.name, number)
         # On disk before it is sent: retries go to the same round.
         return self._send(client, _aimed(client, entry, number), number)
