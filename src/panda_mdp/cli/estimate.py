@@ -31,6 +31,9 @@ from panda_mdp.frames.estimate import estimate_flows
 from panda_mdp.frames.estimate import quality as compare
 from panda_mdp.meaning.estimate import Estimate
 from panda_mdp.panda.file import load
+from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
+from panda_mdp.plot.html import write_page
+from panda_mdp.plot.style import save_figure
 
 LISTED = 30
 NOTES = (
@@ -121,8 +124,10 @@ def estimate(
     _show(repr(release), rows, NOTES)
     if out is not None:
         write_whole(out, as_csv(rows))
-    if map is not None or html is not None:
-        _draw(found, release, places, (map, html), rows)
+    if map is not None:
+        save_figure(draw_density(found, release.problem.domain, places), map)
+    if html is not None:
+        _page(html, found, release, places, [repr(release), *NOTES, rows])
     write_json(json, rows)
 
 
@@ -192,7 +197,8 @@ def quality(
         told += [f"{name}, to be handed on: {value:.4g}" for name, value in drawn.items()]
     _show(repr(release), rows, (*told, *NOTES))
     if html is not None:
-        _draw(found.found, release, places, (None, html), rows, (found.before, told))
+        said = [repr(release), *told, *NOTES, rows]
+        _page(html, found.found, release, places, said, found.before)
     write_json(json, {"measures": measures, "rows": rows})
 
 
@@ -210,31 +216,18 @@ def _show(title: str, rows: list[Any], notes: tuple[str, ...]) -> None:
         console.print(note)
 
 
-def _draw(
-    found: Any,
-    release: Any,
-    zones: Any,
-    targets: tuple[Any, Any],
-    rows: list[Any],
-    compared: tuple[Any, list[str]] = (None, []),
+def _page(
+    target: Path, found: Any, release: Any, zones: Any, said: list[Any], before: Any = None
 ) -> None:
-    from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
-    from panda_mdp.plot.html import write_page
-    from panda_mdp.plot.style import save_figure
-
-    domain, (target, page) = release.problem.domain, targets
-    if target is not None:
-        save_figure(draw_density(found, domain, zones), target)
-    if page is None:
-        return
-    parts: list[Any] = [repr(release), *compared[1], *NOTES]
+    """One page with pictures between what is said and its last part, the table."""
+    domain = release.problem.domain
     if isinstance(found, Estimate):
-        parts += [draw_shares(found, w, compared[0]) for w in range(len(found.windows))]
+        parts = [draw_shares(found, w, before) for w in range(len(found.windows))]
         if domain.geographic:
             parts += [draw_density(found, domain, zones, of=what) for what in ("share", "width")]
     else:
-        parts += [draw_flows(found), draw_lengths(found, domain, zones, compared[0])]
-    write_page(page, "What the reports tell", [*parts, rows])
+        parts = [draw_flows(found), draw_lengths(found, domain, zones, before)]
+    write_page(target, "What the reports tell", [*said[:-1], *parts, said[-1]])
 
 
 def _columns(text: str) -> Any:

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from panda_mdp.base.text import picked
 from panda_mdp.protocol.messages.deployments import (
     AnchorsAccepted,
     AnchorsDeploymentRequest,
@@ -210,7 +211,7 @@ def _keep_upload(session: Session, row: RoundRow, token: str, upload: AnchorsReq
     if row.state != "open" or (row.closes_at is not None and row.closes_at <= now()):
         msg = f"round {row.round} takes no more anchors"
         raise Failure("round_closed", msg, "take part in the next round")
-    mine = {"deployment": row.deployment, "round": row.round}
+    mine = picked(row, "deployment", "round")
     session.add(UploadRow(**mine, token=token, anchors=upload.anchors))
     session.flush()
     session.refresh(row)

@@ -129,7 +129,7 @@ def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
         raise unavailable(
             "the operator has not signed this deployment yet", "ask again in a moment"
         )
-    said = _fields(session, row) | {"statement": row.statement, "signature": row.signature}
+    said = _fields(session, row) | picked(row, "statement", "signature")
     return _MODELS[row.request.kind](**said)
 
 
