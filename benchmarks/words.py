@@ -90,17 +90,23 @@ def field(found: Embeddings, epsilon: float, seconds: float) -> list[dict[str, A
     problem = pm.Problem(domain, every, pm.distance_loss(domain, every), epsilon)
     lines = []
     for method in choose_methods(FIELD.split(",")):
-        table = method.run(problem, seconds)
-        line = {
-            "method": method.name,
-            "guarantee": type(table).__name__,
-            "audited": table.audit.epsilon,
-            "loss": table.loss,
-            "hits": pm.attack(table, radii=()).vulnerability,
-        } | as_words(table)
-        print(json.dumps(line), flush=True)
-        lines.append(line)
-    return lines
+        lines.append(line_of(method.name, method.run(problem, seconds)))
+    # The exponential mechanism gives away less than it was allowed: ours at what that is.
+    table = pm.optimal(problem.with_epsilon(lines[0]["audited"]), time_limit=seconds)
+    return [*lines, line_of("optimal, at what SanText gives away", table)]
+
+
+def line_of(name: str, table: pm.Table) -> dict[str, Any]:
+    """What is said of one mechanism."""
+    line = {
+        "method": name,
+        "guarantee": type(table).__name__,
+        "audited": table.audit.epsilon,
+        "loss": table.loss,
+        "hits": pm.attack(table, radii=()).vulnerability,
+    } | as_words(table)
+    print(json.dumps(line), flush=True)
+    return line
 
 
 def kept_share(table: pm.Mechanism) -> float:

@@ -211,7 +211,7 @@ def test_vectors_to_a_table_to_a_text(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_words_are_compared_by_the_command_line(tmp_path: Path) -> None:
+def test_words_are_compared_and_epsilon_is_chosen_by_the_command_line(tmp_path: Path) -> None:
     from panda_mdp.cli.app import app
 
     rng = np.random.default_rng(0)
@@ -224,3 +224,7 @@ def test_words_are_compared_by_the_command_line(tmp_path: Path) -> None:
     assert tem["holds"] and tem["audited_epsilon"] <= 1 and tem["unit"] == "unit"
     assert not plus["holds"] and plus["audited_epsilon"] is None
     assert 0 < tem["kept"] < plus["kept"] and 0 < tem["topics"] <= 1
+    wish = ["--within", "2", "--odds", "4", "--records", "30"]
+    assert not app(["epsilon", str(vectors), *wish, "--json", str(out)], standalone_mode=False)
+    choice = json.loads(out.read_text())
+    assert choice["noun"] == "word" and choice["epsilon"] == pytest.approx(np.log(4) / 2)

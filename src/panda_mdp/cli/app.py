@@ -33,12 +33,11 @@ from panda_mdp.cli.printing import print_comparison, run_all, show, tell
 from panda_mdp.cli.publish import publish, remove, witness
 from panda_mdp.cli.reproduce import reproduce
 from panda_mdp.cli.serve import invite, quickstart, serve, token
-from panda_mdp.cli.solve import Vectors, draw_map, prior, sanitise, solve, words
+from panda_mdp.cli.solve import draw_map, prior, problem_of_words, sanitise, solve, words
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import hides_nothing
 from panda_mdp.panda.file import decode_panda, load
 from panda_mdp.privacy.audit import audit as audit_table
-from panda_mdp.space.embeddings import VECTORS
 from panda_mdp.survey.bench import MethodRun
 from panda_mdp.survey.registry import choose_methods
 from panda_mdp.survey.registry import methods as existing
@@ -168,13 +167,10 @@ def compare(
     """
     named = choose_methods(existing() if methods == "all" else comma_separated(methods))
     with working("drawing the problem"):
-        if city.lower().endswith(VECTORS):
-            read = Vectors(Path(city), names=names, limit=drawn.records or COMPARED)
-            problem = read.problem(drawn.epsilon)
-        else:
-            _, problem = drawn.read(city, COMPARED)
+        words_problem = problem_of_words(city, names, drawn.records or COMPARED, drawn.epsilon)
+        problem = words_problem or drawn.read(city, COMPARED)[1]
     outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
-    title = city if city.lower().endswith(VECTORS) else f"{city}, {drawn.tasks} task(s)"
+    title = city if words_problem else f"{city}, {drawn.tasks} task(s)"
     print_comparison(output_console(), outcomes, title)
     _finish(outcomes, json)
 

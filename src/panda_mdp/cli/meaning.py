@@ -17,6 +17,7 @@ from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
     CityFile,
     Json,
+    MaybePath,
     Number,
     Picture,
     Positive,
@@ -28,7 +29,7 @@ from panda_mdp.cli.options import (
 )
 from panda_mdp.cli.perturb import read_lines, record_of
 from panda_mdp.cli.printing import show, tell
-from panda_mdp.cli.solve import Reference
+from panda_mdp.cli.solve import Reference, problem_of_words
 from panda_mdp.meaning.attack import attack as attack_on
 from panda_mdp.meaning.epsilon import choose_epsilon
 from panda_mdp.meaning.explain import explain as explanation_of
@@ -140,17 +141,22 @@ def epsilon(
     records: Annotated[int, typer.Option(min=2)] = 400,
     outputs: Positive = 60,
     seed: Seed = 0,
+    names: MaybePath = None,
     json: Json = None,
 ) -> None:
     """Choose epsilon from odds within a distance, from a loss, or from an attacker's error.
 
+    In place of a city a file of word vectors, as `words` takes it: any word may be reported.
+
     Options:
-        records COUNT: Records drawn from the city.
+        records COUNT: Records drawn from the city, or the first words.
         outputs COUNT: Outputs among the records.
+        names FILE: The words of vectors in .npy or .safetensors, one per line.
     """
     with working("solving at several epsilons"):
         drawn = {"records": records, "outputs": outputs, "seed": seed}
-        choice = choose_epsilon(find_city(city, records, seed), **vars(criterion), **drawn)
+        subject = problem_of_words(city, names, records) or find_city(city, records, seed)
+        choice = choose_epsilon(subject, **vars(criterion), **drawn)
     typer.echo(choice.text, nl=False)
     write_json(json, choice)
 

@@ -55,7 +55,7 @@ from panda_mdp.methods.second.second import limit_attacker, second_objective
 from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.problem import Problem
-from panda_mdp.space.embeddings import load_embeddings
+from panda_mdp.space.embeddings import VECTORS, load_embeddings
 from panda_mdp.survey.registry import choose_methods
 from panda_mdp.table.decode import load_mechanism
 from panda_mdp.table.mechanism import Mechanism
@@ -454,6 +454,15 @@ class Vectors:
         domain = found.domain(self.metric)
         every = np.arange(domain.size)
         return Problem(domain, every, distance_loss(domain, every), epsilon)
+
+
+def problem_of_words(
+    file: str, names: Path | None, limit: int, epsilon: float = 1.0
+) -> Problem | None:
+    """The problem of the first words of a file of vectors; None where its name is of none."""
+    if not file.lower().endswith(VECTORS):
+        return None
+    return Vectors(Path(file), names=names, limit=limit).problem(epsilon)
 
 
 @described
