@@ -182,3 +182,13 @@ def test_what_is_no_network_is_named(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(FileFormatError, match="damaged"):
             load_city(path)
+
+
+def test_nodes_and_edges_need_a_reference_system(tmp_path: Path) -> None:
+    """Metres from a corner of a site look like degrees near the equator."""
+    path = tmp_path / "town.gpkg"
+    node_frame().set_crs(None, allow_override=True).to_file(path, layer="nodes")
+    edge_frame().set_crs(None, allow_override=True).to_file(path, layer="edges")
+    with pytest.raises(FileFormatError, match=r"names no reference system.*crs='EPSG"):
+        load_city(path)
+    check(path, crs="EPSG:4326")

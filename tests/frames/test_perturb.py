@@ -19,7 +19,13 @@ import pytest
 from worker_jobs import reported
 
 import panda_mdp as pm
-from panda_mdp.errors import BudgetError, InvalidInputError, NotForReleaseError, SnapError
+from panda_mdp.errors import (
+    BudgetError,
+    FileFormatError,
+    InvalidInputError,
+    NotForReleaseError,
+    SnapError,
+)
 from panda_mdp.frames.drawing import OUTSIDE, Sampler
 from panda_mdp.frames.perturb import Columns, Perturber
 
@@ -132,8 +138,11 @@ def test_points_of_geopandas_in_their_own_reference_system(mechanism):
     assert np.allclose(result.to_crs(4326).geometry.y, expected["reported_lat"])
     kept = pm.perturb(frame, mechanism, pm.Columns(keep=True))
     assert kept["true_geometry"].geom_equals(frame.geometry).all()
-    with pytest.raises(InvalidInputError, match="set_crs"):
-        pm.perturb(frame.set_crs(None, allow_override=True), mechanism)
+    nameless = frame.set_crs(None, allow_override=True)
+    with pytest.raises(FileFormatError, match="names no reference system"):
+        pm.perturb(nameless, mechanism)
+    said = pm.perturb(nameless, mechanism, pm.Columns(person="user", crs="EPSG:32633"), key=KEY)
+    assert said.geometry.geom_equals(result.geometry).all() and said.crs == frame.crs
     with pytest.raises(InvalidInputError, match="representative_point"):
         pm.perturb(frame.set_geometry(frame.buffer(10)), mechanism)
 

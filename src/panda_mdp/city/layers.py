@@ -97,7 +97,9 @@ def layer_network(layers: Sequence[Frame], options: MapOptions, source: str) -> 
     edges = next((x for x in layers if {"u", "v"} <= set(x.columns)), None)
     for nodes, kind in zip(layers, kinds, strict=True):
         if edges is not None and nodes is not edges and kind == "point" and "osmid" in nodes:
-            return graph_city(table_elements(nodes, edges), options, source)
+            return graph_city(
+                table_elements(nodes, edges, system_of(nodes, options.crs, source)), options, source
+            )
     if "line" in kinds:
         return line_network(layers[kinds.index("line")], options, source), True
     named = zip(layers, kinds, strict=True)
@@ -134,10 +136,10 @@ def _said(data: Mapping[str, Any]) -> Values:
     return {NAMES[key]: value for key, value in said.items() if key in NAMES} | said
 
 
-def table_elements(nodes: Frame, edges: Frame) -> Iterator[Element]:
+def table_elements(nodes: Frame, edges: Frame, system: Any) -> Iterator[Element]:
     """The elements of a layer of points and one of edges between them."""
     points = need("shapely", "reading points", "geo").get_coordinates(nodes.geometry)
-    yield "graph", True, {"simplified": "True"} | ({"crs": str(nodes.crs)} if nodes.crs else {})
+    yield "graph", True, {"simplified": "True", "crs": str(system)}
     for name, (x, y) in zip(nodes["osmid"], points.astype(str).tolist(), strict=True):
         yield "node", name, {"x": x, "y": y}
     blank = {"oneway": ""} if "oneway" in edges else {}

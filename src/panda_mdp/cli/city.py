@@ -11,7 +11,7 @@ from panda_mdp.city.maps import read_map
 from panda_mdp.city.network import MapOptions
 from panda_mdp.city.statistics import WORDS, city_statistics
 from panda_mdp.cli.frame import working, write_json
-from panda_mdp.cli.options import Json, Picture, Target, described, is_page, require
+from panda_mdp.cli.options import Crs, Json, Picture, Target, described, is_page, require
 from panda_mdp.cli.printing import show
 
 city_app = typer.Typer(
@@ -50,7 +50,7 @@ def import_city(
 
 @city_app.command("info")
 @described
-def city_info(city: Path, draw: Picture = None, json: Json = None) -> None:
+def city_info(city: Path, draw: Picture = None, crs: Crs = None, json: Json = None) -> None:
     """Describe a city: size, degrees, lengths, detours; and draw it.
 
     Options:
@@ -58,7 +58,7 @@ def city_info(city: Path, draw: Picture = None, json: Json = None) -> None:
         draw FILE: Draw it too: .png, .svg, .pdf, or .html to look around.
     """
     with working("measuring the city"):
-        roads = read_map(city).city
+        roads = read_map(city, MapOptions(crs=crs)).city
         measured = city_statistics(roads)
     show(str(city), WORDS, json, measured)
     if draw is not None:

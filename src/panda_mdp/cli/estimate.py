@@ -14,6 +14,7 @@ from panda_mdp.base.text import as_csv
 from panda_mdp.city.places import Places, load_places
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 from panda_mdp.cli.options import (
+    Crs,
     Json,
     MaybePath,
     MaybeText,
@@ -51,13 +52,12 @@ class Outlines:
     Options:
         zones FILE: Outlines of zones (GeoJSON, GeoPackage, shapefile); else cells of near records.
         zone_name COLUMN: Column with the zones' names.
-        crs NAME: Reference system of the zones, where their file names none.
         by COLUMN: Take each value of this column for itself, such as an hour.
     """
 
     zones: MaybePath = None
     zone_name: MaybeText = None
-    crs: MaybeText = None
+    crs: Crs = None
     by: MaybeText = None
 
     def load(self) -> Places | None:

@@ -16,6 +16,7 @@ from panda_mdp.city.draw import find_city
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
     CityFile,
+    Crs,
     Json,
     MaybePath,
     Number,
@@ -142,6 +143,7 @@ def epsilon(
     outputs: Positive = 60,
     seed: Seed = 0,
     names: MaybePath = None,
+    crs: Crs = None,
     json: Json = None,
 ) -> None:
     """Choose epsilon from odds within a distance, from a loss, or from an attacker's error.
@@ -155,7 +157,7 @@ def epsilon(
     """
     with working("solving at several epsilons"):
         drawn = {"records": records, "outputs": outputs, "seed": seed}
-        subject = problem_of_words(city, names, records) or find_city(city, records, seed)
+        subject = problem_of_words(city, names, records) or find_city(city, records, seed, crs)
         choice = choose_epsilon(subject, **vars(criterion), **drawn)
     typer.echo(choice.text, nl=False)
     write_json(json, choice)

@@ -165,6 +165,13 @@ Epsilon = Annotated[float, typer.Option(min=0, metavar="NUMBER", help="Privacy b
 Seed = Annotated[
     int, typer.Option(min=0, metavar="NUMBER", help="Seed of the draw of records, outputs, tasks.")
 ]
+Crs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Reference system of a map or zones whose file names none: EPSG:32632.",
+    ),
+]
 SnapLimit = Annotated[
     float,
     typer.Option(
@@ -206,18 +213,14 @@ OUTPUTS = 100
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is drawn from a map: counts of places, and how private their reports are.
-
-    Options:
-        crs NAME: Reference system of the map, where its file names none: EPSG:32632.
-    """
+    """What is drawn from a map: counts of places, and how private their reports are."""
 
     records: Records = None
     outputs: Outputs = None
     tasks: Tasks = 0
     epsilon: Epsilon = 5.0
     seed: Seed = 0
-    crs: MaybeText = None
+    crs: Crs = None
 
     def read(
         self, city: str, most: int = RECORDS, prior: Path | None = None

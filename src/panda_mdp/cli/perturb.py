@@ -20,6 +20,7 @@ from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.text import Facts
 from panda_mdp.cli.frame import check_target, progress_console, write_json
 from panda_mdp.cli.options import (
+    Crs,
     Drawn,
     Json,
     MaybeFile,
@@ -112,6 +113,7 @@ class Named:
     time: MaybeText = None
     period: MaybeText = None
     keep: bool = False
+    crs: Crs = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def perturb(
         "FILE and --out go together; without both, lines are read from standard input",
     )
     if displacement is not None:
-        table = _table_of(table, out, displacement)
+        table = _table_of(table, out, displacement, named.crs)
     mechanism = load(table, expected=promise.expected)
     if loud := hides_nothing(mechanism):
         progress_console().print(loud, style="bold red")
@@ -198,7 +200,7 @@ def perturb(
         write_whole(file.statement, statement(summary, perturber, mechanism, table.name))
 
 
-def _table_of(city: Path, out: Path | None, displacement: float) -> Path:
+def _table_of(city: Path, out: Path | None, displacement: float, crs: str | None) -> Path:
     """The table of a map beside the target: the one that is there, or what `solve` makes."""
     require(
         city.suffix != ".pmdp",
@@ -211,7 +213,12 @@ def _table_of(city: Path, out: Path | None, displacement: float) -> Path:
         typer.echo(f"{made} is there, and is taken; --displacement is not looked at")
     else:
         unwrap(solve)(
-            str(city), made, Drawn(), Measured(), Solving(), Objectives(displacement=displacement)
+            str(city),
+            made,
+            Drawn(crs=crs),
+            Measured(),
+            Solving(),
+            Objectives(displacement=displacement),
         )
     return made
 

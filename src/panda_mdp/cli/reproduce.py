@@ -13,11 +13,19 @@ import typer
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City
-from panda_mdp.city.maps import load_city
+from panda_mdp.city.maps import MapOptions, load_city
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import load_traces
 from panda_mdp.cli.frame import INTERRUPTED, output_console, progress_console, working
-from panda_mdp.cli.options import FromOne, MaybePath, MaybeText, comma_separated, described, require
+from panda_mdp.cli.options import (
+    Crs,
+    FromOne,
+    MaybePath,
+    MaybeText,
+    comma_separated,
+    described,
+    require,
+)
 from panda_mdp.cli.printing import progress
 from panda_mdp.errors import MethodError
 from panda_mdp.survey.bench import Bench
@@ -49,6 +57,7 @@ class Where:
     traces: MaybePath = None
     remark: MaybeText = None
     toy: bool = False
+    crs: Crs = None
 
     def study(self) -> Study:
         """The study of the city, with its folder below `out`."""
@@ -60,7 +69,7 @@ class Where:
             roads = synthetic_city(TOY_NODES if self.toy else SYNTHETIC_NODES, 0)
         else:
             name = self.city.name.split(".")[0].lower()
-            roads = load_city(self.city)
+            roads = load_city(self.city, MapOptions(crs=self.crs))
         visits, source = (None, "") if self.traces is None else _visits(roads, self.traces)
         folder = self.out / (f"{name}-toy" if self.toy else name)
         remark = self.remark or read_json(folder / STUDY).get("remark", "")

@@ -17,12 +17,13 @@ import typer
 from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.text import Facts, per, picked
 from panda_mdp.city.draw import Source
-from panda_mdp.city.maps import load_city
+from panda_mdp.city.maps import MapOptions, load_city
 from panda_mdp.city.places import load_places
 from panda_mdp.city.traces import load_traces, save_prior
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
     RECORDS,
+    Crs,
     Drawn,
     Epsilon,
     FromOne,
@@ -353,6 +354,7 @@ def prior(
     public: str = "",
     person: MaybeText = None,
     limit: float = 0.5,
+    crs: Crs = None,
 ) -> None:
     """Make a prior from traces, private or public, for `solve --prior`.
 
@@ -372,7 +374,7 @@ def prior(
     )
     columns = None if person is None else {"user": person}
     with working("counting visits"):
-        domain = Source.find(city, RECORDS, 0).places
+        domain = Source.find(city, RECORDS, 0, crs).places
         visits = load_traces(traces, columns=columns).visits(domain, limit_km=limit)
         made = (
             visits.public_prior(source=public) if epsilon is None else visits.private_prior(epsilon)
@@ -389,6 +391,7 @@ def draw_map(
     record: int | None = None,
     zones: MaybePath = None,
     against: Reference | None = None,
+    crs: Crs = None,
 ) -> None:
     """Draw a table on a map: expected losses, or where one record is reported.
 
@@ -410,8 +413,8 @@ def draw_map(
     require(not (page and picture), "a page has --city and --against; .png takes the rest", "--out")
     with working("drawing"):
         mechanism = load_mechanism(table)
-        streets = None if city is None else load_city(city)
-        areas = None if zones is None else load_places(zones)
+        streets = None if city is None else load_city(city, MapOptions(crs=crs))
+        areas = None if zones is None else load_places(zones, crs=crs)
         if page:
             reference = None if against is None else REFERENCES[against](mechanism.problem)
             write_map(out, city=streets, table=mechanism, against=reference)

@@ -52,6 +52,8 @@ class Columns:
     """Whether the true columns stay beside the reports."""
     places: tuple[tuple[str, str], ...] = ()
     """Several pairs of latitude and longitude, instead of `lat` and `lon`: the ends of trips."""
+    crs: str | None = None
+    """Reference system of a frame of points that names none."""
 
     @property
     def true(self) -> list[str]:
@@ -334,10 +336,10 @@ def _points(perturber: Perturber, frame: Any, drawer: Drawer) -> Any:
 
     if set(perturber.columns.true) <= set(frame.columns):
         return perturber.eager(frame, drawer)
-    if frame.crs is None:
-        raise InvalidInputError(
-            "the frame names no reference system; frame.set_crs('EPSG:4326') says degrees"
-        )
+    from panda_mdp.city.layers import system_of
+
+    system = system_of(frame, perturber.columns.crs, "the frame")
+    frame = frame.set_crs(system, allow_override=True)
     if not (frame.geom_type.dropna() == "Point").all():
         raise InvalidInputError(
             "some rows are no points; frame.representative_point() makes points of areas"
