@@ -37,9 +37,11 @@ GROUPS_PER_ZONE = 2
 BLOCK_ENTRIES = 1 << 22
 FLOW_WEIGHTS = 10.0 ** np.arange(1.0, -3.5, -0.5)
 FLOW_STEPS = 60
-SURE, MOST_SURE = 3.0, 0.99
-"""Penalties of flows that are tried, and steps at each from where the last one ended; deviations
-below which trips are surely there, and of how large a part that is believed."""
+"""Penalties of flows that are tried, and steps at each from where the last one ended."""
+SURE = 1.5
+"""How much wider limits are, in deviations, that shares of flows are held within."""
+UNSEEN = 3.0
+"""Trips that may well be made where none was seen: none of an expected 3 has a chance of 5 %."""
 Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
 """Records of each zone, the zone of each record (None for none), or outlines on a map."""
 
@@ -328,75 +330,53 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     raw = homes.T @ (pairs.tocsr() @ homes) / total
     bumps = bumps_of(release.problem.domain)
     ends = [fit_shares(rows, seen.sum(axis=axis), bumps=bumps)[0] for axis in (1, 0)]
-    inside = [_inside(records, matrix) for records in ends]
+    flows, told = _joint(rows, matrix, seen, ends)
     lower, upper = bounding_weights(rows, matrix, total)
-
-    def reported(a: FloatArray, b: FloatArray) -> FloatArray:
-        """The mean over the reports of weights of both ends, for every pair of zones."""
-        return a.T @ seen @ b / total
-
-    def within(a: FloatArray, b: FloatArray) -> FloatArray:
-        """The same of a trip between the zones."""
-        return np.outer(
-            *((i * (rows @ w)).sum(axis=0) for i, w in zip(inside, (a, b), strict=True))
-        )
-
     products = ([(1, upper, lower), (1, lower, upper), (-1, upper, upper)], [(1, upper, upper)])
-    every, mine = ([_moments_of(terms, mean) for terms in products] for mean in (reported, within))
-    low, high = _limits_of(every, mine, total)
-    share = np.clip(_joint(rows, matrix, seen, ends), low, high)
 
     def sums(chosen: FloatArray) -> tuple[FloatArray, FloatArray]:
-        first, last = (part.T @ rows for part in inside)
-        parts = (
-            chosen * share / np.maximum((chosen * share).sum(axis=(1, 2)), 1e-300)[:, None, None]
+        weights = [np.asarray(sum(s * a @ chosen @ b.T for s, a, b in terms)) for terms in products]
+        moments = [[np.einsum("nij,ij->n", w**k, told) for k in (1, 2)] for w in weights]
+        return _limits_of(
+            [np.einsum("nij,ij->n", w, seen / total) for w in weights], moments, total
         )
-        trips = first.T @ parts @ last
-        weights = [sum(s * a @ chosen @ b.T for s, a, b in terms) for terms in products]
 
-        def over(counted: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-            return [
-                ((counted * w).sum(axis=(1, 2)), (counted * w**2).sum(axis=(1, 2))) for w in weights
-            ]
-
-        return _limits_of(over(seen / total), over(trips), total)
-
+    means = [_moments_of(terms, seen / total)[0] for terms in products]
+    moments = [_moments_of(terms, told) for terms in products]
+    low, high = _limits_of(means, moments, total)
+    # Some of many limits are wrong: none is to decide what the likeliest flow is.
+    share = np.clip(flows, *_limits_of(means, moments, total, SURE))
+    low = np.minimum(low, share)
+    high = np.maximum(high, share)
     return Trips(names, float(seen.sum()), raw, share, low, high, sums)
 
 
 def _limits_of(
-    every: Sequence[tuple[FloatArray, FloatArray]],
-    mine: Sequence[tuple[FloatArray, FloatArray]],
+    means: Sequence[FloatArray],
+    moments: Sequence[Sequence[FloatArray]],
     total: float,
+    wider: float = 1.0,
 ) -> tuple[FloatArray, FloatArray]:
-    """Low and high, from both moments of lower and upper weights: of all trips, and of those that
-    are counted."""
-    (below, squares_below), (above, _) = every
-    guess = np.clip((above + below) / 2, 0.0, 1.0)
-    rest = np.maximum(1 - guess, 1e-9)
-    # Of trips elsewhere the squares of all, but for as many as are surely not there.
-    chance = np.sqrt(np.maximum(squares_below - below**2, 0.0) / total)
-    sure = np.clip(below - SURE * chance, 0.0, MOST_SURE)
-    moments = [
-        Moments(
-            mean,
-            (seen_mean - guess * mean) / rest,
-            squares,
-            (seen_squares - sure * squares) / (1 - sure),
-        )
-        for (mean, squares), (seen_mean, seen_squares) in zip(mine, every, strict=True)
-    ]
-    return limits([below, above], moments, total)
+    """Low and high from means over the reports of lower and of upper weights, and from both moments
+    over reports as the likeliest flows lead to them.
+
+    Chance is the latter's, whatever the share, and that of `UNSEEN` trips more.
+    """
+    deviations = []
+    for mean, squares in moments:
+        variance = wider**2 * (np.maximum(squares - mean**2, 0.0) + UNSEEN / total)
+        nothing = np.zeros_like(mean)
+        deviations.append(Moments(nothing, nothing, variance, variance))
+    return limits(means, deviations, total)
 
 
 def _moments_of(
-    terms: Sequence[tuple[int, FloatArray, FloatArray]],
-    mean: Callable[[FloatArray, FloatArray], FloatArray],
-) -> tuple[FloatArray, FloatArray]:
-    """First and second moments of sums of products of weights, from means of products."""
-    first = sum(sign * mean(a, b) for sign, a, b in terms)
-    second = sum(s * t * mean(a * c, b * d) for s, a, b in terms for t, c, d in terms)
-    return np.asarray(first), np.asarray(second)
+    terms: Sequence[tuple[int, FloatArray, FloatArray]], told: FloatArray
+) -> list[FloatArray]:
+    """First and second moments, over pairs of groups, of sums of products of weights."""
+    first = sum(s * a.T @ told @ b for s, a, b in terms)
+    second = sum(s * t * (a * c).T @ told @ (b * d) for s, a, b in terms for t, c, d in terms)
+    return [np.asarray(first), np.asarray(second)]
 
 
 def _inside(records: FloatArray, zones: FloatArray) -> FloatArray:
@@ -407,8 +387,9 @@ def _inside(records: FloatArray, zones: FloatArray) -> FloatArray:
 
 def _joint(
     rows: FloatArray, zones: FloatArray, seen: FloatArray, ends: list[FloatArray]
-) -> FloatArray:
-    """Shares of pairs of zones, people within a zone spread as at that end alone.
+) -> tuple[FloatArray, FloatArray]:
+    """Shares of pairs of zones, people within a zone spread as at that end alone; and
+    of pairs of groups.
 
     The likeliest where `weight` n trips are added whose ends do not depend on each other; the
     weight predicts held-out trips best.
@@ -436,4 +417,5 @@ def _joint(
         for flows in (independent, *path(half))
     ]
     found = (independent, *path(seen))[int(np.argmax(scores))]
-    return found[:-1, :-1] / max(float(found.sum()), 1e-300)
+    found = found / max(float(found.sum()), 1e-300)
+    return found[:-1, :-1], first.T @ found @ last
