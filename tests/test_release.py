@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import gzip
 import json
 import re
 import sys
@@ -124,3 +125,18 @@ def test_what_is_missing_outside_is_skipped_or_required(monkeypatch: pytest.Monk
         left_out("Chromium", "install it")
     with pytest.raises(ValueError, match="is none of"):
         left_out("Netscape", "")
+
+
+def test_cells_of_trees_that_are_not_known_are_counted_where_results_are_described() -> None:
+    """Cells name their version with the commit; docs say how many do not."""
+    said = " ".join((ROOT / "docs" / "reproduce.md").read_text().split())
+    counted = {}
+    for city in ("rome", "london", "nyc"):
+        lines = gzip.decompress((ROOT / f"docs/results/{city}/cells.jsonl.gz").read_bytes())
+        versions = [json.loads(line)["version"] for line in lines.splitlines()]
+        unknown = sum("+" not in version for version in versions)
+        changed = sum(version.endswith("-changed") for version in versions)
+        counted[city] = f"{unknown:,}", f"{len(versions):,}", changed
+    (rome, rome_of, changed), (london, london_of, none), (nyc, _, no) = counted.values()
+    assert f"{rome} of Rome's {rome_of} and {london} of London's {london_of}" in said
+    assert f"{changed} of Rome's (method" in said and (none, nyc, no) == (0, "0", 0)
