@@ -439,12 +439,12 @@ def distance_power(problem: Problem) -> float | None:
     )
     if isinstance(loss, UnknownLoss) or not distant:
         return None
-    step = max(1, BLOCK_ENTRIES // problem.outputs_count)
-    for start in range(0, problem.size, step):
-        rows = np.arange(start, min(start + step, problem.size))
-        if not np.array_equal(loss[rows], reports.distances(problem.domain, rows)):
-            return None
-    return 1.0
+    every = np.arange(problem.size)
+    same = (
+        np.array_equal(block, reports.distances(problem.domain, every[rows]))
+        for rows, block in loss_blocks(loss)
+    )
+    return 1.0 if all(same) else None
 
 
 @contextmanager

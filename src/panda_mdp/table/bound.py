@@ -305,19 +305,18 @@ def reduced_blocks(
         lent = growths[owner] * values
     down = scipy.sparse.csr_array((lent, (second, multipliers.columns)), shape=shape)
     both = up + down, up - down
-    terms = ALLOWANCE * (np.bincount(pairs.ravel(), minlength=size) + 8.0)[:, None]
+    terms = ALLOWANCE * (np.bincount(pairs.ravel(), minlength=size) + 8.0)
     step = max(1, BLOCK_ENTRIES // problem.outputs_count)
-    every = np.arange(problem.outputs_count)
-    parts = ((np.arange(a, min(a + step, size)), every) for a in range(0, size, step))
+    parts: Iterator[Any] = (np.s_[a : a + step, :] for a in range(0, size, step))
     if cost is None and isinstance(problem.loss, DistanceLoss):
         parts = _where_least(problem.loss, both[0])
-    for rows, columns in parts:
+    for some in parts:
         check_time()
-        some = np.ix_(rows, columns)
-        own = problem.prior[rows, None] * problem.loss[some] if cost is None else cost[some]
+        prior, count = (part[some[0]].reshape(-1, 1) for part in (problem.prior, terms))
+        own = prior * problem.loss[some] if cost is None else cost[some]
         with np.errstate(invalid="ignore", over="ignore"):
-            sizes, moved = (part[rows][:, columns].toarray() for part in both)
-            error = terms[rows] * (UNIT_ROUNDOFF * (np.abs(own) + sizes) + SMALLEST)
+            sizes, moved = (part[some].toarray() for part in both)
+            error = count * (UNIT_ROUNDOFF * (np.abs(own) + sizes) + SMALLEST)
             yield own - problem.loss_error * np.abs(own) + moved - error
 
 
@@ -337,7 +336,7 @@ def _lengths(metric: Metric, pairs: IntArray) -> FloatArray:
 
 def _where_least(
     loss: DistanceLoss, named: scipy.sparse.csr_array
-) -> Iterator[tuple[IntArray, IntArray]]:
+) -> Iterator[tuple[IntArray, ...]]:
     """Tiles of records, and outputs of which one costs each of them least once `named` multipliers
     are counted.
 
@@ -354,7 +353,7 @@ def _where_least(
             far = metric.block(tiles.centres[t : t + 1], loss.outputs)[0]
             reach = 2 * radius + far[~kept].min()
             kept |= far <= reach * (WIDER + 4 * metric.triangle_slack)
-        yield rows, np.flatnonzero(kept)
+        yield np.ix_(rows, kept)
 
 
 def total_from_below(values: FloatArray) -> float:

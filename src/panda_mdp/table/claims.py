@@ -95,9 +95,7 @@ class Terms(RebuiltOnCopy):
                 continue
             which, y = np.nonzero(term.shares > FAINTEST_SHARE * term.shares.max(axis=0))
             listed = term.guesses[y, which] if term.guesses.ndim > own.ndim else term.guesses[which]
-            points, inverse = np.unique(listed, axis=0, return_inverse=True)
-            found = [index.setdefault(point.tobytes(), len(index)) for point in points]
-            places = np.array(found)[inverse.reshape(-1)]
+            places = [index.setdefault(point.tobytes(), len(index)) for point in listed]
             guesses.append(np.stack([np.full(len(y), k), y, places], axis=1))
             weights.append(term.shares[which, y])
         between = np.frombuffer(b"".join([*index][problem.size :]), own.dtype)

@@ -65,10 +65,9 @@ def compact(
         )
         if isinstance(answer, Mechanism):
             before = mechanism.loss
-            rise = answer.loss - mechanism.loss
             facts = {
                 "loss_before": before,
-                "loss_cost": rise / before if before > 0 else 0.0,
+                "loss_cost": answer.loss / before - 1 if before > 0 else 0.0,
                 "slack": share,
                 "floor_share": float(rows.floor.sum()) / TOTAL,
                 "raised_share": rows.stored / math.prod(rows.shape),

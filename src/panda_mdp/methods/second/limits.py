@@ -225,6 +225,8 @@ class LimitSolver(TableSolver):
         then goes to a row that ignores the record.
         """
         limit = self.limit
+        measures = (limit.limited, limit.least, self.goal.penalty)
+        limited, least, misses = map(self._of_rows, measures)
         tables = candidate if isinstance(candidate, tuple) else (candidate, None)
         with standing.stage("repair"):
             table, *others = [self._repaired(t) for t in tables if t is not None]
@@ -234,27 +236,22 @@ class LimitSolver(TableSolver):
         for unused in UNUSED:
             within = limit.most - unused * (limit.most - limit.inside.limited)
             with standing.stage("repair"):
-                mixed = mixture(table, safe, self._limited, within)
+                mixed = mixture(table, safe, limited, within)
                 remapped = self._remapped(mixed)
-                if self._misses(remapped) <= self._misses(mixed):
+                if misses(remapped) <= misses(mixed):
                     mixed = remapped
                 for other in others:
-                    both = mixture(other, mixed, self._limited, within)
-                    mixed = min(mixed, both, key=lambda t: self._least(t) + self._misses(t))
+                    both = mixture(other, mixed, limited, within)
+                    mixed = min(mixed, both, key=lambda t: least(t) + misses(t))
             with standing.stage("audit"):
                 mechanism = self._released(mixed)
             if limit.limited(mechanism.matrix) <= limit.most:
                 return mechanism
         raise PrivacyError(f"rounding to integers took {self.method} beyond its limit")
 
-    def _limited(self, table: FloatArray) -> float:
-        return self.limit.limited(table[: self.problem.size])
-
-    def _least(self, table: FloatArray) -> float:
-        return self.limit.least(table[: self.problem.size])
-
-    def _misses(self, table: FloatArray) -> float:
-        return self.goal.penalty(table[: self.problem.size])
+    def _of_rows(self, measure: Measure) -> Measure:
+        """The measure of a table that may have its floor as one more row."""
+        return lambda table: measure(table[: self.problem.size])
 
     def _remapped(self, table: FloatArray) -> FloatArray:
         target = best_response(self.problem, table[: self.problem.size])
