@@ -227,12 +227,6 @@ class Drawn:
     ) -> tuple[Source, Problem]:
         """A map, and a problem over its places: up to `most` where no number was given."""
         source = Source.find(city, self.records or most, self.seed, self.crs)
-        problem = self._problem(source, most)
-        if prior is not None:
-            problem = load_prior(prior, problem.domain).on(problem)
-        return source, problem
-
-    def _problem(self, source: Source, most: int) -> Problem:
         places = source.places.size
         taken = (min(most, places) if self.records is None else self.records) or places
         require(
@@ -249,8 +243,12 @@ class Drawn:
         drawn = None if taken == places else taken
         how = (self.epsilon, self.seed)
         if self.tasks:
-            return draw_problem(source.streets, drawn, outputs, self.tasks, *how).problem
-        return draw_displacement(source.sample(drawn, self.seed), outputs, *how)
+            problem = draw_problem(source.streets, drawn, outputs, self.tasks, *how).problem
+        else:
+            problem = draw_displacement(source.sample(drawn, self.seed), outputs, *how)
+        if prior is not None:
+            problem = load_prior(prior, problem.domain).on(problem)
+        return source, problem
 
 
 TRAVELLED = Drawn(tasks=1)

@@ -20,6 +20,7 @@ import typer
 
 from panda_mdp.base.atomic import write_private
 from panda_mdp.base.packages import need
+from panda_mdp.base.text import picked
 from panda_mdp.city.draw import SYNTHETIC
 from panda_mdp.cli.client import Account, Address
 from panda_mdp.cli.frame import working
@@ -183,15 +184,13 @@ class Bounds:
         from panda_mdp.protocol.server.context import Settings
 
         return Settings(
-            token_rate=self.token_rate,
+            **picked(self, "token_rate", "address_rate", "retention_days"),
             token_burst=4 * self.token_rate,
-            address_rate=self.address_rate,
             address_burst=10 * self.address_rate,
             enrol_rate=self.enrol_rate / 60,
             enrol_burst=self.enrol_rate,
             cors_origins=tuple(comma_separated(self.cors)),
             log_addresses=log_addresses,
-            retention_days=self.retention_days,
         )
 
 
