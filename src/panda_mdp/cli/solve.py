@@ -53,13 +53,11 @@ from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.references import REFERENCES, at_displacement
 from panda_mdp.methods.second.dominate import RADII, dominate
 from panda_mdp.methods.second.second import limit_attacker, second_objective
-from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.problem import Problem
 from panda_mdp.space.embeddings import VECTORS, load_embeddings
 from panda_mdp.survey.registry import choose_methods
 from panda_mdp.table.decode import load_mechanism
-from panda_mdp.table.mechanism import Mechanism
 from panda_mdp.table.thin import compact
 
 Reference = Literal["android", "laplace", "plain-laplace", "decimals"]
@@ -514,9 +512,7 @@ def sanitise(table: Path, text: Path, out: Target, json: Json = None) -> None:
         text FILE: The text, UTF-8.
         out FILE: Target for the text.
     """
-    mechanism = load(table)
-    if not isinstance(mechanism, Mechanism):
-        raise InvalidInputError(f"{table} is a table of PAnDA; give one that `words` made")
+    mechanism = load_mechanism(table)
     summary = TextSummary()
     with (
         progress_console().status("drawing") as status,
