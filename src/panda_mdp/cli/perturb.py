@@ -253,17 +253,28 @@ def key(file: Path, destroy: bool = False) -> None:
 
 
 def _perturb_lines(mechanism: Mechanism | PandaTable, snap_limit: float) -> Any:
-    """Print a report for each line; the reports, or the only one."""
+    """Print a report for each line, drawn with the operating system's generator: a place where
+    outputs are places. The reports, or the only one."""
     domain = mechanism.problem.domain
-    answers = []
+    outputs = mechanism.problem.reports
+    told = reported_columns(domain, outputs)
+    names = None if outputs.records is not None else outputs.names
+    positions = list(names or outputs.codes.tolist())
+    answers: list[Facts] = []
     for given in read_lines(domain, sys.stdin):
         if isinstance(mechanism, EverywhereMechanism) and not isinstance(given, int):
             record = mechanism.draw_vertex(*given)
         else:
             record = record_of(domain, given, snap_limit)
-        fields = _report(mechanism, record)
-        typer.echo(f"{fields['lat']!r},{fields['lon']!r}" if "lat" in fields else fields["output"])
-        answers.append(fields)
+        output = mechanism.sample(record)
+        at = positions.index(output)
+        if "reported_lat" in told:
+            place = {name: float(told[f"reported_{name}"][at]) for name in PLACE}
+            answers.append({"output": output, **place})
+            typer.echo(",".join(map(repr, place.values())))
+        else:
+            answers.append({"output": told["reported"][at]})
+            typer.echo(told["reported"][at])
     return answers[0] if len(answers) == 1 else answers
 
 
@@ -286,18 +297,6 @@ def read_lines(domain: Domain, stream: TextIO) -> Iterator[Given]:
     for number, line in enumerate(() if typed else lines, 2):
         if line:
             yield _parsed(domain, line, f"line {number}")
-
-
-def _report(mechanism: Mechanism | PandaTable, record: int) -> Facts:
-    """Draw with the operating system's generator; a place where outputs are places."""
-    outputs = mechanism.problem.reports
-    told = reported_columns(mechanism.problem.domain, outputs)
-    output = mechanism.sample(record)
-    names = None if outputs.records is not None else outputs.names
-    at = list(names or outputs.codes.tolist()).index(output)
-    if "reported_lat" not in told:
-        return {"output": told["reported"][at]}
-    return {"output": output} | {name: float(told[f"reported_{name}"][at]) for name in PLACE}
 
 
 def _parsed(domain: Domain, line: str, which: str) -> Given:
