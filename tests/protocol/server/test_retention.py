@@ -19,7 +19,6 @@ from panda_mdp.protocol.server.store.catalogue import examine, store_table
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import find, store_deployment
 from panda_mdp.protocol.server.store.reports import (
-    DAY_MS,
     HOUR_MS,
     Quota,
     Report,
@@ -35,6 +34,7 @@ from panda_mdp.protocol.server.store.schema import (
 )
 from panda_mdp.table.encode import encode
 
+DAY_MS = 24 * HOUR_MS
 NOW = 1_000 * DAY_MS + 7 * HOUR_MS + 5
 USERS = [f"{number:012x}" for number in range(6)]
 
