@@ -35,7 +35,7 @@ from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import PrivacyError
 from panda_mdp.loss import DistanceLoss
 from panda_mdp.methods.certify import Standing
-from panda_mdp.methods.closed_forms import exponential
+from panda_mdp.methods.closed_forms import exponential, softmax
 from panda_mdp.methods.optimal.columns import Columns, Host, accelerated
 from panda_mdp.privacy.audit import lattice_facts
 from panda_mdp.privacy.quantise import repair
@@ -60,6 +60,8 @@ MOST_CLOSED = 2_000
 """Records of which a host closes a table on the way."""
 MOST_ROUNDS = 80
 """Of columns."""
+MARGIN = 1e-8
+"""Of epsilon, that a table leaves which is not closed: it is private as whole numbers too."""
 PATIENCE = 8
 WORTH = 0.98
 """Rounds after which a table is made, and what of the gap they may leave."""
@@ -84,7 +86,8 @@ class Stars:
         order = np.argsort(np.asarray(problem.reports.records))
         self.columns = order
         """The column of every record."""
-        self.decay = np.exp(-problem.epsilon * problem.domain.distances())
+        far = problem.domain.distances()
+        self.decay = np.exp(-problem.epsilon * far)
         self.cost = problem.weighted_loss[:, order]
         worth = np.einsum("xy,xy->y", self.cost, self.decay)
         both = np.stack([np.ones(problem.size), worth], axis=1)
@@ -94,6 +97,9 @@ class Stars:
             found = np.linalg.lstsq(self.decay, both, rcond=None)[0]
         self.shares, self.prices = found.T
         """(K,) s and m."""
+        plain = np.einsum("xy,xy", self.cost, softmax(-problem.epsilon / 2 * far))
+        self.helpless = self.shares.min() < 0 and plain >= problem.mean_loss.min()
+        """Whether one row for all loses less than what is at hand."""
 
     def released(self) -> Mechanism:
         """The table of peaks; where some are negative, or rounding costs too much, the exponential
@@ -113,7 +119,7 @@ class Stars:
         problem = self.problem
         rows = np.empty_like(table)
         if not private and problem.size > self.most_closed:
-            table = self.completed(table)
+            table = self.completed(table ** (1 - MARGIN))
         rows[:, self.columns] = table / table.sum(axis=1, keepdims=True)
         if not private and problem.size <= self.most_closed:
             rows = repair(self.closing(problem), rows, problem.epsilon).matrix
@@ -128,9 +134,10 @@ class Stars:
         """
         one = int(np.flatnonzero(self.columns == self.problem.best_single_output)[0])
         room = table[:, one] - table.sum(axis=1)
-        apart = 1 - self.decay
+        decay = self.decay ** (1 - MARGIN)
+        apart = 1 - decay
         np.fill_diagonal(apart, np.inf)
-        whole = max(-room.min(), ((self.decay * room - room[:, None]) / apart).max()) * (1 + 1e-9)
+        whole = max(-room.min(), ((decay * room - room[:, None]) / apart).max()) * (1 + 1e-9)
         out = table.copy()
         out[:, one] = whole + room
         return out
@@ -270,7 +277,10 @@ def open_with_stars(
     with standing.stage("stars"):
         stars = Stars(problem, closing=closing)
         standing.raise_bound(Proved(problem, Prices(stars.prices)))
-        standing.offer_start(stars.released)
+        if stars.helpless:
+            standing.offer(standing.solver.last_resort(standing))
+        else:
+            standing.offer_start(stars.released)
     most = MOST_GROWN if closing is None else MOST_DENSE
     if problem.size > most or standing.missing(standing.value) <= 0:
         return None
