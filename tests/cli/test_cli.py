@@ -33,6 +33,8 @@ ROW = {
     "holds",
     "attacker_error",
     "vulnerability",
+    "kept",
+    "topics",
     "seconds",
     "peak_mb",
     "note",
