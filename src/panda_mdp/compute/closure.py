@@ -40,7 +40,6 @@ FLOOR = 1e-8
 UNUSED = 1e-100
 """Stands in all rows for an output that no record may report: it binds nothing and counts for
 nothing, and the table is given out with 0 in its place."""
-NEAR = 8
 NEAR_NATS = 8.0
 """Pairs within this many nats do nearly all that the closure does: a farther record lends a row
 less than exp(-8) of an entry. Where an estimate will do only they are closed."""
@@ -83,11 +82,10 @@ class Closure:
     """Rounds in which the excess need not fall by a tenth."""
     on_host: bool = True
     """Whether tables are NumPy's."""
+    nearest: int = 8
+    """Records by whose sums a row's is judged, and that lend first."""
     near_first: bool = True
     """Whether near pairs, or some rows, cost far less to close than all pairs of all rows."""
-    centres_near: bool = False
-    """Whether near pairs that do not come to rest from above are closed from both sides before all
-    pairs are. Where rows remember their sources all pairs cost less."""
 
     def __init__(self, domain: Domain, tuning: ClosureTuning = PLAIN) -> None:
         self.domain = domain
@@ -127,7 +125,7 @@ class Closure:
     @cached_property
     def near(self) -> tuple[IntArray, FloatArray]:
         """Positions of the nearest records of every position, and their distances."""
-        near, distance = self.domain.neighbours(min(NEAR, self.domain.size - 1))
+        near, distance = self.domain.neighbours(min(self.nearest, self.domain.size - 1))
         return self.place[near[self.order]], distance[self.order]
 
     # Tables in and out.

@@ -382,7 +382,7 @@ def close_until_private(
             rounds = closure.rounds(z, within, nats)
             z, sums, count, done = run_rounds(closure, rounds, tuning.rounds, allowed)
             total += count
-            if done or not (closure.centres_near or np.isinf(nats)):
+            if done or np.isfinite(nats):
                 continue
             rounds = closure.centred_rounds(z, within, nats, sums)
             z, _, count, done = run_rounds(closure, rounds, tuning.centred_rounds, allowed)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import (
     BLOCK_ENTRIES,
+    CACHED_ENTRIES,
     FloatArray,
     IntArray,
     RebuiltOnCopy,
@@ -25,6 +26,7 @@ from panda_mdp.base.arrays import (
     real_numbers,
 )
 from panda_mdp.base.text import CONTROLS
+from panda_mdp.base.threads import by_slices
 from panda_mdp.errors import DomainError, SnapError, sealed
 from panda_mdp.space.mesh import AGREEMENT_KM, Mesh, mesh_over
 from panda_mdp.space.metrics import (
@@ -424,10 +426,20 @@ class Domain(RebuiltOnCopy):
                     np.put_along_axis(block, everything[rows], np.inf, axis=1)
                     parts.append(np.argpartition(block, count - 1, axis=1)[:, :count])
                 indices = np.concatenate(parts)
-            flat = self.metric.pairs(np.repeat(everything, count), indices.ravel())
-            distance = flat.reshape(indices.shape)
-        order = np.lexsort((indices, distance), axis=1)
-        return np.take_along_axis(indices, order, 1), np.take_along_axis(distance, order, 1)
+            distance = np.empty(indices.shape)
+
+        def sort(part: slice) -> None:
+            some = indices[part]
+            if not isinstance(self.metric, PathMetric):
+                own = np.repeat(everything[part], count)
+                distance[part] = self.metric.pairs(own, some.ravel()).reshape(some.shape)
+            order = np.lexsort((some, distance[part]), axis=1)
+            indices[part], distance[part] = (
+                np.take_along_axis(both[part], order, 1) for both in (indices, distance)
+            )
+
+        by_slices(sort, self.size, max(1, CACHED_ENTRIES // count))
+        return indices, distance
 
     @overload
     def snap(self, lat: float, lon: float, limit: float) -> Snap: ...

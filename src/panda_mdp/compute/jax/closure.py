@@ -76,9 +76,10 @@ class JaxClosure(Closure):
 
     on_host = False
     cut: Any
-    # Forty rounds that are not counted follow each that is.
+    # Forty rounds that are not counted follow each that is: the more records they go through, the
+    # fewer are counted.
     patience = 2
-    centres_near = True
+    nearest = 32
     rest = 0.0
 
     def __init__(self, domain: Domain, mesh: Mesh, outputs: int = WIDTH) -> None:
@@ -111,7 +112,6 @@ class JaxClosure(Closure):
         other = super().over(cut)
         other._pairs = None
         other.patience = Closure.patience
-        other.centres_near = False
         return other
 
     def _blocks(self, mask: BoolArray, columns: IntArray, floor: FloatArray | None) -> Blocks:
@@ -489,7 +489,6 @@ class JaxLinkClosure(LinkClosure, JaxClosure):
     """Closes along the pairs that imply all others, all rows together."""
 
     patience = Closure.patience
-    centres_near = False
 
     @cached_property
     def _links(self) -> tuple[Array, Array]:

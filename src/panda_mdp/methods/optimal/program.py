@@ -338,11 +338,6 @@ class Program:
         return self.tiling.tiles[self.tile]
 
     @property
-    def again(self) -> BoolArray:
-        """(nodes, width): which places hold an output that the node has already."""
-        return self.tiling.again[self.tile]
-
-    @property
     def losses(self) -> FloatArray:
         """c_xy of every node, (nodes, width)."""
         if self.tiling.one:
