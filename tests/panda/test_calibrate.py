@@ -82,6 +82,23 @@ def test_more_delta_and_more_bytes_never_lose_more(problem) -> None:
         least = np.inf if best is None else best.loss
 
 
+def test_more_delta_never_loses_more_with_coins_and_candidates_either(problem) -> None:
+    """Half of all draws may tell more: what a ten-thousandth allowed is still among the trials."""
+    search = pm.SearchSpace(candidate_counts=(SIZE // 2,), decays=("logistic",), rates=(0.003,))
+    search = replace(search, centre_shares=(0.4,))
+    losses, before = [], set[tuple[float, int]]()
+    for delta in (1e-4, 0.1, 0.5):
+        answer = pm.calibrate(problem, delta, search)
+        phased = [t for t in answer.tried if t.fits and t.selection is not None]
+        fitting = {(trial.loss or 0.0, trial.download) for trial in phased}
+        assert before <= fitting
+        before = fitting
+        losses.append(min(loss for loss, _ in fitting))
+    assert losses == sorted(losses, reverse=True)
+    # Coins that look at the record fit at the larger deltas alone, so there is something to see.
+    assert len(before) > len(MISSED) + 1
+
+
 def test_the_whole_table_is_said_where_nothing_loses_less(problem, found) -> None:
     """The best is never worse than `optimal` in both loss and bytes."""
     whole = next(trial for trial in found.tried if trial.selection is None)

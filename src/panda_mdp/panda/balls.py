@@ -244,20 +244,23 @@ class BallScheme(Scheme):
             inside = depths > 0
             whole = np.logical_and.reduceat(inside, firsts, axis=0)
             cut = inside & ~np.repeat(whole, sizes, axis=0)
-            share = np.empty_like(chances)
-            rows = np.empty((chances.shape[1], outputs))
-            for k, (depth, full, part) in enumerate(zip(depths.T, whole.T, cut.T, strict=True)):
-                # Only the largest entries of columns count, and those of whole tiles are known.
-                ball = np.concatenate([peaks[tiles[full]], weights[some[part]]])
-                share[:, k], rows[k] = self.law.fade(depth, ball)
-            faded = chances * (share / float(TOTAL))
-            common[some] += faded @ (rows / float(TOTAL))
+            # Only the largest entries of columns count, and those of whole tiles are known.
+            rows = np.array(
+                [
+                    np.concatenate([peaks[tiles[full]], weights[some[part]]]).max(axis=0)
+                    for full, part in zip(whole.T, cut.T, strict=True)
+                ],
+                dtype=float,
+            ).reshape(-1, outputs)
+            sums = rows.sum(axis=1)
+            share = self.law.shares(depths, sums / float(TOTAL))
+            faded = chances * share
+            common[some] += faded @ (rows / sums[:, None])
             own[some] += (chances - faded).sum(axis=1)
             rest[some] -= chances.sum(axis=1)
             records[some] += chances @ inside.sum(axis=0)
         # Where nobody lies in a ball all outputs are as likely.
-        empty = self.law.fade(np.zeros(1), weights[:0])[1] / float(TOTAL)
-        common += np.maximum(rest, 0.0)[:, None] * empty
+        common += np.maximum(rest, 0.0)[:, None] / outputs
         return frozen(common + own[:, None] * self.mechanism.matrix), records
 
     @property

@@ -303,8 +303,11 @@ class BallLaw:
         """Given the ball's rows: out of 2^62, how often records of some depths report from the
         common row instead of their own, and that row."""
         common, spread = common_row(weights)
-        share = common_share(np.maximum(depth, 0.0), spread, self.second, self.edge)
-        return np.rint(share * float(TOTAL)).astype(np.int64), common
+        return np.rint(self.shares(depth, spread) * float(TOTAL)).astype(np.int64), common
+
+    def shares(self, depth: FloatArray, spread: FloatArray | float) -> FloatArray:
+        """The share of the common row at depths of balls with these spreads."""
+        return common_share(np.maximum(depth, 0.0), spread, self.second, self.edge)
 
 
 def to_grid(lat: float, lon: float) -> tuple[int, int]:
@@ -350,7 +353,9 @@ def common_row(weights: IntArray) -> tuple[IntArray, float]:
     return np.array(common), spread * (1 + 1e-12) if len(weights) else 1.0
 
 
-def common_share(depth: FloatArray, spread: float, epsilon: float, edge: float) -> FloatArray:
+def common_share(
+    depth: FloatArray, spread: FloatArray | float, epsilon: float, edge: float
+) -> FloatArray:
     """The share w of the common row at a depth: 1 at the edge, and as steep as rows allow that are
     (epsilon - edge)-mDP and at most `spread` M times the common row:
 
@@ -358,13 +363,12 @@ def common_share(depth: FloatArray, spread: float, epsilon: float, edge: float) 
     """
     epsilon = epsilon * (1 - FADING_RESERVE)
     edge = edge * (1 - FADING_RESERVE)
-    last = edge * spread / (max(spread - 2, 0.0) * epsilon + edge * spread)
-    if last >= 1:
-        return np.maximum(np.exp(-epsilon * depth), FADED_OUT)
+    last = np.minimum(edge * spread / (np.maximum(spread - 2, 0.0) * epsilon + edge * spread), 1.0)
     bend = epsilon - edge * spread
     # The limit where the two rates are the same.
-    bend = bend if abs(bend) > 1e-9 * epsilon else 1e-9 * epsilon
-    until = -(spread - 1) / bend * np.log1p((last - 1) * bend / epsilon)
-    first = 1 + epsilon / bend * np.expm1(-bend * np.minimum(depth, until) / (spread - 1))
+    bend = np.where(np.abs(bend) > 1e-9 * epsilon, bend, 1e-9 * epsilon)
+    steep = np.maximum(spread - 1, 1e-12)
+    until = -steep / bend * np.log1p((last - 1) * bend / epsilon)
+    first = 1 + epsilon / bend * np.expm1(-bend * np.minimum(depth, until) / steep)
     later = np.exp(-epsilon * np.maximum(depth - until, 0.0))
     return np.maximum(first * later, FADED_OUT)

@@ -18,6 +18,8 @@ from panda_mdp.compute.numba.distance import fill
 
 Coins = tuple[IntArray, IntArray, FloatArray, float]
 """Compressed rows: where each starts, its anchors, their probabilities, and the tail's."""
+ROUNDED = 1e-15
+"""Of one less a product of two probabilities."""
 
 
 @njit(inline="always")
@@ -87,6 +89,13 @@ def _probability(coins, row, a):
 
 
 @njit()
+def _both_nearest(coins, who, near, near2):
+    """How likely a record selects the nearest candidates of two, which then are the surrogates."""
+    sure = _probability(coins, who, near)
+    return sure if near2 == near else sure * _probability(coins, who, near2)
+
+
+@njit()
 def _note_ranks(ranked, x, place, rank):
     """The position of every candidate in x's list; the list's length where it is not in it."""
     rank[:] = ranked.shape[1]
@@ -147,18 +156,25 @@ def _unsafe_pairs(begin, end, first, ranked, coins, budgets, place, room, tiny, 
     for i in range(begin, end):
         x = first + i
         _note_ranks(ranked, x, place, rank)
-        for y in range(x):
-            mass = 1.0 if room[i, y] < 0.0 else 0.0
+        # Of a near record nearly everything is unsafe; of the others nothing has to be listed then.
+        nearest = np.argmin(room[i, : max(x, 1)])
+        for turn in range(-min(x, 1), x):
+            y = nearest if turn < 0 else turn
+            safe = budgets[place[ranked[x, 0]], place[ranked[y, 0]]] <= room[i, y]
             for who in (x, y):
+                mass = 1.0
                 if room[i, y] >= 0.0:
+                    rest = 1.0 - _both_nearest(coins, who, ranked[x, 0], ranked[y, 0])
+                    if safe and rest <= worst[i] + ROUNDED:
+                        continue
                     count, unseen = _unsafe_surrogates(
                         x, y, who, ranked, rank, coins, budgets, place, room[i, y], tiny, chances,
                         pairs, masses,
                     )  # fmt: skip
-                    mass = max(mass, masses[:count].sum() + unseen)
-            if mass > worst[i]:
-                worst[i] = mass
-                partner[i] = y
+                    mass = masses[:count].sum() + unseen
+                if mass > worst[i]:
+                    worst[i] = mass
+                    partner[i] = y
 
 
 def unsafe_pairs(
@@ -204,15 +220,11 @@ def cap_budgets(begin, ranked, coins, place, room, budgets, delta, tiny):
             most = room[i, y]
             if most < 0.0:
                 continue
-            near = ranked[x, 0]
-            near2 = ranked[y, 0]
             for who in (x, y):
-                sure = _probability(coins, who, near)
-                if near2 != near:
-                    sure *= _probability(coins, who, near2)
+                sure = _both_nearest(coins, who, ranked[x, 0], ranked[y, 0])
                 if 1.0 - sure <= delta < sure:
-                    a = place[near]
-                    b = place[near2]
+                    a = place[ranked[x, 0]]
+                    b = place[ranked[y, 0]]
                     budgets[a, b] = budgets[b, a] = min(budgets[a, b], most)
                     continue
                 count, unseen = _unsafe_surrogates(
