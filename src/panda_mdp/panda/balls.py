@@ -39,6 +39,9 @@ EDGE_SHARE = 0.05
 MISSED = 1e-5
 """How often a ball leaves its record out, where no radius is given: a miss costs loss alone."""
 
+HALF = 1 << 31
+NUMBERED = np.array([2 * HALF, 1])
+"""Centres times this are numbers, from which they can be told."""
 SELDOM = 1e-8
 """Centres that every record draws less often are left out of what is seen."""
 
@@ -191,22 +194,17 @@ class BallScheme(Scheme):
         return part * (common / float(TOTAL)) + (1 - part) * own, np.arange(len(some))
 
     def report(self, release: IntArray, table: AnchorTable, record: int, bits: BitSource) -> int:
-        at = np.array([self._number(_centre(release))])
+        at = np.array([_centre(release)]) @ NUMBERED
         return int(self.draw_reports(np.array([record]), at, bits)[0])
 
-    def _number(self, centre: Centre) -> int:
-        (left, low), (_, high) = self.law.box
-        return int((centre[0] - left) * (high - low + 1) + centre[1] - low)
-
     def draw_selections(self, records: IntArray, bits: BitSource) -> IntArray:
-        """The number of a centre in the box for each record."""
+        """The number of a centre for each record."""
         selected = np.empty(len(records), np.int64)
         different, which = np.unique(records, return_inverse=True)
         for k, record in enumerate(different.tolist()):
             mine = np.flatnonzero(which.reshape(-1) == k)
-            selected[mine] = [
-                *map(self._number, self.law.draws(self.law.places[record], bits, len(mine)))
-            ]
+            drawn = self.law.draws(self.law.places[record], bits, len(mine))
+            selected[mine] = np.array(drawn) @ NUMBERED
         return selected
 
     def draw_reports(self, records: IntArray, selected: IntArray, bits: BitSource) -> IntArray:
@@ -214,12 +212,11 @@ class BallScheme(Scheme):
         of the mixture, in whole numbers of 2^-124."""
         words = bits.integers(len(records))
         coins = bits.integers(len(records))
-        (left, low), (_, high) = self.law.box
         columns = np.empty(len(records), np.int64)
         own = np.ones(len(records), bool)
         for number in np.unique(selected).tolist():
-            i, j = divmod(number, int(high - low + 1))
-            share, common = self.fading((i + int(left), j + int(low)))
+            i, j = divmod(number + HALF, 2 * HALF)
+            share, common = self.fading((i, j - HALF))
             mine = np.flatnonzero(selected == number)
             outside = mine[coins[mine] < share[records[mine]]]
             columns[outside] = choose(common, words[outside])

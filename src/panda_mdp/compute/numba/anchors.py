@@ -156,10 +156,7 @@ def _unsafe_pairs(begin, end, first, ranked, coins, budgets, place, room, tiny, 
     for i in range(begin, end):
         x = first + i
         _note_ranks(ranked, x, place, rank)
-        # Of a near record nearly everything is unsafe; of the others nothing has to be listed then.
-        nearest = np.argmin(room[i, : max(x, 1)])
-        for turn in range(-min(x, 1), x):
-            y = nearest if turn < 0 else turn
+        for y in range(x):
             safe = budgets[place[ranked[x, 0]], place[ranked[y, 0]]] <= room[i, y]
             for who in (x, y):
                 mass = 1.0

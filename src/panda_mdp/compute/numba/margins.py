@@ -44,14 +44,19 @@ def pack(i, start, near, budgets, block, largest):
 
 
 @njit(fastmath={"reassoc", "nsz", "contract", "nnan", "ninf"})
-def _above(block, width, place, own, law, begin):
-    """Mass of row i's candidates whose value against `place` exceeds `own`.
+def _above(i, j, start, line, law, block, largest, level):
+    """Mass of the candidates of rows i and j whose value exceeds a level.
 
     All values are finite and the sum is over positive terms, so its order may be the machine's.
     """
     total = 0.0
-    for a in range(width):
-        total += law[begin + a] if block[place, a] > own else 0.0
+    for b in range(start[j], start[j + 1]):
+        place = line[b]
+        if largest[place] > level:
+            part = 0.0
+            for a in range(start[i + 1] - start[i]):
+                part += law[start[i] + a] if block[place, a] > level else 0.0
+            total += law[b] * part
     return total
 
 
@@ -63,16 +68,6 @@ def _heavy(block, width, place, least, law, begin):
         value = block[place, a] if law[begin + a] > least else -1e300
         top = value if value > top else top
     return top
-
-
-@njit()
-def _failing(j, start, line, law, largest, level, block, width, begin):
-    """Mass of the candidates of two rows whose budget exceeds a level."""
-    total = 0.0
-    for b in range(start[j], start[j + 1]):
-        if largest[line[b]] > level:
-            total += law[b] * _above(block, width, line[b], level, law, begin)
-    return total
 
 
 @njit()
@@ -92,13 +87,13 @@ def pair_margin(i, j, start, line, law, missed, own, floor, delta, block, larges
         for b in range(start[j], start[j + 1]):
             top = max(top, largest[line[b]])
         return top - own
-    if _failing(j, start, line, law, largest, level, block, width, begin) <= slack:
+    if _above(i, j, start, line, law, block, largest, level) <= slack:
         return floor
     # A value that alone outweighs the slack is a lower bound, and mostly the answer.
     for b in range(start[j], start[j + 1]):
         if law[b] > slack:
             level = max(level, _heavy(block, width, line[b], slack / law[b], law, begin))
-    if _failing(j, start, line, law, largest, level, block, width, begin) <= slack:
+    if _above(i, j, start, line, law, block, largest, level) <= slack:
         return level - own
     count = 0
     for b in range(start[j], start[j + 1]):
@@ -210,10 +205,10 @@ def _relax(begin, end, out, left, right, triangle):
     """out[i, j] = min(out[i, j], left[k, i] + right[k, j]) over all k, for some rows of blocks; of
     a triangle on and above the diagonal.
 
-    Four k at a time. There are no NaN, so minima become single instructions.
+    Four k at a time, of which there are a multiple of four. There are no NaN, so minima become
+    single instructions.
     """
     count = -(-len(out) // BLOCK)
-    steps = len(left) // 4 * 4
     for turn in range(begin, end):
         # Long rows and short ones in turn, so that parts take alike.
         row = turn // 2 if turn % 2 == 0 else count - 1 - turn // 2
@@ -221,7 +216,7 @@ def _relax(begin, end, out, left, right, triangle):
             j1 = min(out.shape[1], j0 + BLOCK)
             for i in range(row * BLOCK, min(len(out), (row + 1) * BLOCK)):
                 near = out[i, j0:j1]
-                for k in range(0, steps, 4):
+                for k in range(0, len(left), 4):
                     a, b, c, d = left[k, i], left[k + 1, i], left[k + 2, i], left[k + 3, i]
                     first = right[k, j0:j1]
                     second = right[k + 1, j0:j1]
@@ -230,11 +225,6 @@ def _relax(begin, end, out, left, right, triangle):
                     for j in range(len(near)):
                         through = min(a + first[j], b + second[j], c + third[j], d + fourth[j])
                         near[j] = min(near[j], through)
-                for k in range(steps, len(left)):
-                    a = left[k, i]
-                    first = right[k, j0:j1]
-                    for j in range(len(near)):
-                        near[j] = min(near[j], a + first[j])
 
 
 def close(table: FloatArray) -> None:
@@ -245,13 +235,16 @@ def close(table: FloatArray) -> None:
     size = len(table)
     for begin in range(0, size, BLOCK):
         block = slice(begin, begin + BLOCK)
-        # Only one side of the diagonal is kept up to date.
-        direct = np.concatenate([table[:begin, block].T, table[block, begin:]], axis=1)
         middle = table[block, block].copy()
-        for k in range(len(middle)):
+        wide = len(middle)
+        # Only one side of the diagonal is kept up to date; rows beyond it lead nowhere.
+        direct = np.full((-(-wide // 4) * 4, size), np.inf)
+        direct[:wide] = np.concatenate([table[:begin, block].T, table[block, begin:]], axis=1)
+        for k in range(wide):
             np.minimum(middle, middle[:, k, None] + middle[k], out=middle)
         panel = direct.copy()
-        _relax(0, 1, panel, middle, direct, False)
+        rest = (0, len(panel) - wide)
+        _relax(0, 1, panel, np.pad(middle, rest, constant_values=np.inf), direct, False)
         in_parts(_relax, -(-size // BLOCK), table, panel, panel, True)
     for begin in range(BLOCK, size, BLOCK):
         block = slice(begin, begin + BLOCK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
 from datetime import date, datetime
 from itertools import pairwise
 from typing import Annotated, Literal, Self
@@ -38,9 +37,7 @@ from panda_mdp.protocol.messages.types import (
     Index,
     Indices,
     Label,
-    Latitude,
     Line,
-    Longitude,
     Message,
     MetricKind,
     Name,
@@ -455,7 +452,7 @@ class BallRequest(Message):
 Block = Annotated[str, Field(max_length=1 << 28)]
 
 
-class BallRows(Message):
+class BallRows(Places):
     """The tiles that reach into a ball: places, and their rows as they lie in a compact table.
 
     `proof` has the nodes beside the way from tiles to the root that the operator signed, so
@@ -469,8 +466,6 @@ class BallRows(Message):
     """Their numbers, ascending."""
     sizes: Annotated[list[Annotated[int, Field(ge=1, le=TILE)]], Field(max_length=MOST_RECORDS)]
     """How many records each has."""
-    lat: Annotated[list[Latitude], Field(max_length=MOST_RECORDS)]
-    lon: Annotated[list[Longitude], Field(max_length=MOST_RECORDS)]
     floors: Annotated[list[Weight], Field(min_length=1, max_length=MOST_OUTPUTS)]
     blocks: Annotated[list[Block], Field(max_length=MOST_RECORDS)]
     """Base64 of a block of rows for each tile (docs/format.md)."""
@@ -496,9 +491,9 @@ class BallRows(Message):
                 decode_block(base64.b64decode(block, validate=True), size, floors)
                 for block, size in zip(self.blocks, self.sizes, strict=True)
             ]
-            weights = np.concatenate([np.zeros((0, len(floors)), dtype=np.int64), *rows])
+            parts = np.split(places, np.cumsum(self.sizes, dtype=np.int64)[:-1])
+            leaves = dict(zip(self.tiles, map(tile_leaf, parts, rows), strict=False))
             nodes = io.BytesIO(base64.b64decode(self.proof, validate=True))
-            leaves = dict(zip(self.tiles, tile_leaves(places, weights, self.sizes), strict=True))
         except (FileFormatError, ValueError, OverflowError) as error:
             raise ProtocolError(
                 f"the server's rows cannot be read ({type(error).__name__}); ask again"
@@ -512,16 +507,14 @@ class BallRows(Message):
                 "the rows of the ball are not those of the table that the operator signed; do not "
                 "report"
             )
-        return weights
+        return np.concatenate([np.zeros((0, len(floors)), dtype=np.int64), *rows])
 
 
-def tile_leaves(places: FloatArray, weights: IntArray, sizes: Sequence[int]) -> list[bytes]:
-    """Leaves of the tree over tiles: of each record, by latitude and then longitude, both in
+def tile_leaf(places: FloatArray, weights: IntArray) -> bytes:
+    """A leaf of the tree over tiles: of each record, by latitude and then longitude, both in
     degrees and its weights in 8 bytes each, low first."""
     rows = np.concatenate([places.astype("<f8").view("<i8"), weights.astype("<i8")], axis=1)
-    order = np.lexsort((*places.T[::-1], np.repeat(np.arange(len(sizes)), sizes)))
-    parts = np.split(rows[order], np.cumsum(sizes, dtype=np.int64)[:-1])
-    return [leaf_hash(part.tobytes()) for part in parts if len(part)]
+    return leaf_hash(rows[np.lexsort(places.T[::-1])].tobytes())
 
 
 # Rounds of anchors

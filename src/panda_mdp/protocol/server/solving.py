@@ -29,7 +29,7 @@ from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.selection import PandaOptions
-from panda_mdp.protocol.messages.deployments import AnchorsTerms, BallTerms, tile_leaves
+from panda_mdp.protocol.messages.deployments import AnchorsTerms, BallTerms, tile_leaf
 from panda_mdp.protocol.messages.log import levels_of, root_from
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
 from panda_mdp.protocol.server.store.catalogue import domain_of, unpack
@@ -128,24 +128,17 @@ class BallTable:
         self._near: Any = scipy.spatial.cKDTree(self.law.places)
         self._weights = table.weights
         self._floors = FlooredRows.over(table.weights).floor
-        self._places = np.stack([domain.lat, domain.lon], axis=1)
-        leaves = []
-        for part in self._parts:
-            leaves += tile_leaves(self._places[part], self._weights[part], [len(part)])
-        self.tree = levels_of(leaves)
+        self.places = np.stack([domain.lat, domain.lon], axis=1)
+        self.tree = levels_of(
+            [tile_leaf(self.places[part], self._weights[part]) for part in self._parts]
+        )
         self._tile = lru_cache(maxsize=TILES)(self._encode)
-
-    def shown(self) -> Facts:
-        """Places of the outputs, and of records that have the plane and box of all."""
-        records = [*dict.fromkeys([*self.outputs, *self.law.corners.tolist()])]
-        lat, lon = self._places[records].T.tolist()
-        return {"lat": lat, "lon": lon}
 
     def _encode(self, tile: int) -> tuple[list[float], list[float], str]:
         part = self._parts[tile]
         at = self.law.places[part]
         along, parent = spanning_order(scipy.spatial.distance.cdist(at, at))
-        lat, lon = self._places[part[along]].T.tolist()
+        lat, lon = self.places[part[along]].T.tolist()
         block = encode_block(self._weights[part[along]], parent, self._floors)
         return lat, lon, base64.b64encode(block).decode("ascii")
 
@@ -181,10 +174,13 @@ def ball_facts(file: bytes, terms: BallTerms) -> Facts:
     """What a ball deployment promises, and what it is signed with. Runs in a worker process."""
     table = ball_table(file, terms)
     law = table.law
+    # Those of the outputs, and of records that have the plane and box of all.
+    shown = [*dict.fromkeys([*table.outputs, *law.corners.tolist()])]
+    lat, lon = table.places[shown].T.tolist()
     return {
         "guarantee": {"epsilon": law.epsilon + law.second, "delta": 0.0, "unit": law.domain.unit},
         "outputs": table.outputs,
-        "places": table.shown(),
+        "places": {"lat": lat, "lon": lon},
         "rows": table.tree[-1][0].hex(),
         "tiles": len(table.tree[0]),
         "box": [end.tolist() for end in law.box],
