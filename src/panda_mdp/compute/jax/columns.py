@@ -19,6 +19,15 @@ from panda_mdp.base.threads import check_time
 from panda_mdp.compute.jax.device import precise
 
 
+def until(steps: int, step: Callable[[Any], Any], state: Any) -> Any:
+    """So many steps, or until the first of the state is above 1."""
+
+    def more(now: Any) -> Any:
+        return (now[0] < steps) & ~(now[1][0] > 1).all()
+
+    return jax.lax.while_loop(more, lambda now: (now[0] + 1, step(now[1])), (0, state))[1]
+
+
 class Device:
     """What computes flows and centres, by functions that are given a module of arrays."""
 
@@ -27,7 +36,7 @@ class Device:
 
     def __init__(self, block: Callable[..., Any], newton: Callable[..., Any]) -> None:
         solve = partial(jax.scipy.linalg.solve, assume_a="pos")
-        self._block = jax.jit(partial(block, xp=jnp))
+        self._block = jax.jit(partial(block, machine=(jnp, until)))
         self._newton = jax.jit(partial(newton, solve, xp=jnp))
 
     def put(self, array: FloatArray, rows: int = 0) -> Any:

@@ -83,12 +83,27 @@ LEAST = 1e-10
 """Of the floor's loss, that a column is worth."""
 
 
+def until(steps: int, step: Callable[[Any], Any], state: Any) -> Any:
+    """So many steps, or until the first of the state is above 1."""
+    while steps and not (state[0] > 1).all():
+        state = step(state)
+        steps -= 1
+    return state
+
+
 def flow_block(
-    decay: Any, paid: Any, due: Any, given: Any, heights: Any, tuning: ColumnTuning, xp: Any = np
+    decay: Any,
+    paid: Any,
+    due: Any,
+    given: Any,
+    heights: Any,
+    tuning: ColumnTuning,
+    machine: tuple[Any, Any] = (np, until),
 ) -> tuple[Any, ...]:
     """Flows of some outputs to those that are `paid`, (outputs, paid), of what is `due` to them, 0
     for nobody, out of what others have, `given`, (outputs, records): heights, the best ones, their
-    q, what is received of what is due, and columns. In NumPy or, by `xp`, in JAX."""
+    q, what is received of what is due, and columns. In NumPy or, by another `machine`, in JAX."""
+    xp, loop = machine
     real = due > 0
     near = xp.where(real[:, :, None], decay[paid], 0.0)
     due = xp.maximum(due, DUE)[:, :, None]
@@ -101,7 +116,9 @@ def flow_block(
         weights = heights**q
         sharp = powered(near, q)
         lent = sharp * near / due
-        for _ in range(tuning.steps):
+
+        def step(state: Any, q: int = q, sharp: Any = sharp, lent: Any = lent) -> Any:
+            least, weights, best, received, sharpest = state
             shares = given / xp.maximum((weights[:, None] @ sharp)[:, 0], TINY)
             got = xp.where(real, weights * (lent @ shares[:, :, None])[:, :, 0], xp.inf)
             most = got.min(axis=1, keepdims=True)
@@ -113,9 +130,10 @@ def flow_block(
             # Who is not paid weighs nothing, and stays so.
             after = weights / xp.clip(xp.where(real, got, 1.0) ** tuning.relaxed, 0.02, 50)
             after = xp.maximum(after / after.max(axis=1, keepdims=True, initial=TINY), FAINTEST)
-            weights = xp.where(least > 1, weights, after)
-            if xp is np and (least > 1).all():
-                break
+            return least, xp.where(least > 1, weights, after), best, received, sharpest
+
+        state = least, weights, best, received, sharpest
+        least, weights, best, received, sharpest = loop(tuning.steps, step, state)
         heights = xp.where(before, heights, weights ** (1 / q))
     return heights, best, sharpest[:, 0], received, (near * heights[:, :, None]).max(axis=1)
 
@@ -124,7 +142,7 @@ def newton_step(
     solve: Any, known: Any, worth: Any, prices: Any, box: Any, barrier: Any, xp: Any = np
 ) -> tuple[Any, Any, Any]:
     """A step of Newton's method towards the centre of known @ prices <= worth in a box, how much of
-    it leads to an edge, and by how much it rises. Likewise."""
+    it leads to an edge, and by how much it rises. In NumPy or, by `xp`, in JAX."""
     below = prices - box[0]
     above = box[1] - prices
     weights = barrier / (worth - known @ prices)
