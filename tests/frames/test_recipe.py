@@ -93,6 +93,9 @@ def test_what_is_told_by_what_a_column_holds() -> None:
         "time; i looks like what determines a length; j looks like an id"
     )
     assert looks(**dull) == ""
+    # One number that might be a time, among others that are none, makes no column of times.
+    incomes = np.array([1.5e9, *[25_000.0, 31_000.0] * 29, 4e4])
+    assert looks(n=incomes) == "" and looks(n=incomes * 0 + 1.5e9) == "n looks like a time"
 
 
 def call(tmp_path: Path, mechanism: pm.Mechanism, *given: str) -> Result:
