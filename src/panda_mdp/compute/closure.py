@@ -80,8 +80,6 @@ class Closure:
 
     patience: int = 8
     """Rounds in which the excess need not fall by a tenth."""
-    on_host: bool = True
-    """Whether tables are NumPy's."""
     nearest: int = 8
     """Records by whose sums a row's is judged, and that lend first."""
     near_first: bool = True

@@ -74,7 +74,6 @@ class JaxClosure(Closure):
     """`Closure` on the devices of a mesh. Tables are (blocks, 64, width) arrays there, padded; sums
     of rows are (T, 64)."""
 
-    on_host = False
     cut: Any
     # Forty rounds that are not counted follow each that is: the more records they go through, the
     # fewer are counted.

@@ -303,7 +303,7 @@ class FirstOrder(TableSolver):
     def proof(self) -> Proved | None:
         problem = self.problem
         # Of computed losses on tiles a proof names few, and whoever reads it looks at those.
-        sparse = self._risen and self.finish and self.closure.on_host
+        sparse = self._risen and self.finish and self.iterates.on_host
         if problem.loss.size > MOST_STORED and not sparse:
             return None
         if self._risen:
@@ -315,7 +315,7 @@ class FirstOrder(TableSolver):
     def candidate(self) -> Any:
         if self.finish:
             return self.finish.candidate(self.iterates)
-        return self.iterates.matrix() if self.closure.on_host else self.iterates.table()
+        return self.iterates.table()
 
     def estimate(self, candidate: Any) -> float:
         """The loss after one round of the repair."""
