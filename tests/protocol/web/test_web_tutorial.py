@@ -49,12 +49,15 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (web / "node_modules" / ".package-lock.json").exists():
         run(npm, "ci", where=web)
     run("node", web / "package" / "build.mjs", folder, where=web)
-    (folder / "package.json").write_text('{"name": "app", "private": true, "type": "module"}')
-    (package,) = folder.glob("*.tgz")
-    assert package.name in PAGE
-    run(npm, "install", "--offline", "--no-audit", "--no-fund", f"./{package.name}")
-    (code,) = blocks("js")
-    (folder / "device.js").write_text(code)
+    (commands,) = blocks("sh")
+    for line in commands.splitlines():
+        assert line.startswith("npm ")
+        run(npm, *line.split()[1:], "--offline", "--no-audit", "--no-fund")
+    device, main = blocks("js")
+    (folder / "device.js").write_text(device)
+    (folder / "main.js").write_text(main)
+    (page,) = blocks("html")
+    (folder / "index.html").write_text(page)
     return folder
 
 
@@ -98,6 +101,36 @@ def script(table: pm.Mechanism) -> str:
     return text
 
 
+def test_what_the_reader_copies_runs_as_it_stands(app: Path, table: pm.Mechanism) -> None:
+    """`npm init` alone makes a package whose `.js` files cannot be imported."""
+    done = subprocess.run(
+        ["node", "main.js"], cwd=app, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    domain = table.problem.domain
+    lat, lon = map(float, re.findall(r"-?\d+\.\d+", done.stdout))
+    places = zip(domain.lat.tolist(), domain.lon.tolist(), strict=True)
+    assert list(places).index((lat, lon)) in table.problem.outputs
+
+
+def test_the_readers_page_says_a_place(app: Path, table: pm.Mechanism, address: str) -> None:
+    domain = table.problem.domain
+    here = {"latitude": float(domain.lat[17]) + 0.0005, "longitude": float(domain.lon[17])}
+    places = {f"{domain.lat[k]},{domain.lon[k]}" for k in table.problem.outputs.tolist()}
+    with open_browser() as browser:
+        context = browser.new_context(geolocation=here, permissions=["geolocation"])
+        page = context.new_page()
+        page.goto(address)
+        page.click("button")
+        page.wait_for_function("document.querySelector('output').textContent")
+        said = page.inner_text("output")
+        context.set_geolocation({"latitude": 0.0, "longitude": 0.0})
+        page.click("button")
+        page.wait_for_function("document.querySelector('output').textContent == 'not covered'")
+    lat, lon = map(float, said.split(","))
+    assert any(f"{lat},{lon}" == place for place in places)
+
+
 def test_node_draws_from_the_file_that_python_saved(app: Path, table: pm.Mechanism) -> None:
     (app / "run.mjs").write_text(
         'import { readFile } from "node:fs/promises";\n'
@@ -133,7 +166,7 @@ def address(app: Path) -> Iterator[str]:
 
 def test_a_browser_does_so_from_plain_files(app: Path, table: pm.Mechanism, address: str) -> None:
     (shown,) = re.findall(r'<script type="importmap">.*?</script>', PAGE)
-    (app / "index.html").write_text(
+    (app / "draws.html").write_text(
         f'<!doctype html><title>app</title>{shown}\n<script type="module">\n'
         'import { openTable, report } from "./device.js";\n'
         'const bytes = await (await fetch("town.pmdp")).arrayBuffer();\n'
@@ -143,7 +176,7 @@ def test_a_browser_does_so_from_plain_files(app: Path, table: pm.Mechanism, addr
         page = browser.new_page()
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(address)
+        page.goto(f"{address}/draws.html")
         page.wait_for_function("window.answer")
         told = page.evaluate("window.answer")
     assert told["far"] is None and told["refused"] is True
@@ -151,4 +184,4 @@ def test_a_browser_does_so_from_plain_files(app: Path, table: pm.Mechanism, addr
     # Nothing but files that are the same for everybody was asked for.
     names = {url.removeprefix(address) for url in asked}
     package = "/node_modules/panda-mdp-core/dist/index.js"
-    assert names <= {"/", "/device.js", "/town.pmdp", package, "/favicon.ico"}
+    assert names <= {"/draws.html", "/device.js", "/town.pmdp", package, "/favicon.ico"}
