@@ -25,11 +25,6 @@ def draw_gallery(folder: Path) -> list[Path]:
     ages = pm.Domain.from_values(np.arange(18.0, 91.0), unit="year")
     years = np.arange(ages.size)
     old = pm.exponential(pm.Problem(ages, years, pm.distance_loss(ages, years), epsilon=0.3))
-    compared = {"exponential": pm.exponential, "loss exponential": pm.loss_exponential}
-    curves = {
-        name: [method(problem.with_epsilon(e)) for e in (1.0, 2.0, 4.0, 8.0)]
-        for name, method in compared.items()
-    }
     figures = {
         "city": plot.draw_city(city, domain=domain),
         "record": plot.draw_record(plain, 17, city=city),
@@ -38,7 +33,6 @@ def draw_gallery(folder: Path) -> list[Path]:
         "attacker": plot.draw_attacker_error(plain, city=city),
         "privacy": plot.draw_privacy_loss({"exponential": plain, "loss exponential": table}),
         "ages": plot.draw_privacy_loss({"exponential": old}),
-        "trade-off": plot.draw_trade_off(curves),
     }
     return [plot.save_figure(figure, folder / f"{n}.png") for n, figure in figures.items()]
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 
 import panda_mdp as pm
 from panda_mdp import plot
+from panda_mdp.plot.style import GRID, LINE_STYLES, chart_figure
 from panda_mdp.survey.registry import choose_methods
 
 NAMES = ("exponential", "exponential_remap", "planar_laplace", "loss_exponential", "optimal")
@@ -50,7 +52,19 @@ def main(
     }
     figure = plot.draw_privacy_loss(tables, reach=3.0)
     plot.save_figure(figure, out / "compare_methods_privacy.png")
-    figure = plot.draw_trade_off(curves)
+    figure, axes = chart_figure(7.6, 5, "What privacy costs")
+    for (name, points), look in zip(curves.items(), cycle(LINE_STYLES), strict=False):
+        losses = [point.loss for point in points]
+        axes.plot(epsilons, losses, **look, linewidth=2, label=name)
+    bounds = [
+        max(points[k].lower_bound or 0 for points in curves.values()) for k in range(len(epsilons))
+    ]
+    axes.fill_between(epsilons, bounds, color=GRID, zorder=0, label="below the bound: no table")
+    axes.set(xscale="log", xlabel="epsilon [1/km] (more privacy to the left)")
+    axes.set(ylabel="expected loss [km]", ylim=(0, None))
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
     return plot.save_figure(figure, out / "compare_methods.png")
 
 

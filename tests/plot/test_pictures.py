@@ -16,8 +16,6 @@ from panda_mdp import (
     Problem,
     distance_loss,
     exponential,
-    loss_exponential,
-    optimal,
     synthetic_city,
     travel_loss,
 )
@@ -28,11 +26,9 @@ from panda_mdp.plot import (
     draw_local_epsilon,
     draw_privacy_loss,
     draw_record,
-    draw_trade_off,
     save_figure,
 )
 from panda_mdp.plot.style import round_length
-from panda_mdp.table.mechanism import Table
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +94,6 @@ def test_privacy_loss(mechanism: Mechanism) -> None:
     assert "allowed: epsilon 3 per km" in told and "[nats]" in told and "[km]" in told
     with pytest.raises(MethodError, match="no tables"):
         draw_privacy_loss([])
-
-
-def test_trade_off(mechanism: Mechanism) -> None:
-    problems = [mechanism.problem.with_epsilon(epsilon) for epsilon in (1.0, 4.0)]
-    curves: dict[str, list[Table]] = {
-        "exponential": [*map(exponential, problems)],
-        "loss exponential": [*map(loss_exponential, problems)],
-    }
-    assert curves["exponential"][0].loss > curves["exponential"][1].loss
-    curves["best"] = [optimal(table.problem, 0.05) for table in curves["exponential"]]
-    told = words(draw_trade_off(curves))
-    assert "below the bound" in told and "expected loss [km]" in told
-    with pytest.raises(MethodError, match="no curves"):
-        draw_trade_off({})
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

@@ -38,7 +38,7 @@ BLOCK_ENTRIES = 1 << 22
 FLOW_WEIGHTS = 10.0 ** np.arange(1.0, -3.5, -0.5)
 FLOW_STEPS = 60
 """Penalties of flows that are tried, and steps at each from where the last one ended."""
-SURE = 1.5
+SURE = 1.2
 """How much wider limits are, in deviations, that shares of flows are held within."""
 UNSEEN = 3.0
 """Trips that may well be made where none was seen: none of an expected 3 has a chance of 5 %."""

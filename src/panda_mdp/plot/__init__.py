@@ -8,7 +8,6 @@ from panda_mdp.plot.charts import (
     draw_calibration,
     draw_losses,
     draw_privacy_loss,
-    draw_trade_off,
 )
 from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
 from panda_mdp.plot.html import write_map
@@ -38,7 +37,6 @@ __all__ = [
     "draw_record",
     "draw_shares",
     "draw_side_by_side",
-    "draw_trade_off",
     "save_figure",
     "write_map",
 ]

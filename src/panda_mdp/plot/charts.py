@@ -1,4 +1,4 @@
-"""Charts: what is told apart at a distance, and what privacy costs."""
+"""Charts: what is told apart at a distance, and what methods cost."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from panda_mdp.base.text import inverse, per, plural
+from panda_mdp.base.text import per, plural
 from panda_mdp.errors import MethodError
 from panda_mdp.panda.calibrate import Calibration
 from panda_mdp.plot.measures import privacy_losses
 from panda_mdp.plot.style import (
     BLUE,
-    GRID,
     INK,
     LINE_STYLES,
     ORANGE,
@@ -33,36 +32,6 @@ FAMILIES = {
     "BernoulliAnchors": "candidates, coins",
     "NoneType": "whole table",
 }
-
-
-def draw_trade_off(curves: Mapping[str, Sequence[Table]]) -> Figure:
-    """Expected loss against epsilon, a line per method, and the bound that none can pass."""
-    every = [table for tables in curves.values() for table in tables]
-    if not every:
-        raise MethodError("there are no curves to draw; give at least one method")
-    problem = every[0].problem
-    figure, axes = chart_figure(7.6, 5, "What privacy costs")
-    for (name, tables), look in zip(curves.items(), cycle(LINE_STYLES), strict=False):
-        points = sorted((table.epsilon, table.loss) for table in tables)
-        axes.plot(*zip(*points, strict=True), **look, linewidth=2, label=name)
-    bounds: dict[float, float] = {}
-    for table in sorted(every, key=lambda table: table.epsilon):
-        if table.lower_bound is not None:
-            bounds[table.epsilon] = max(bounds.get(table.epsilon, 0.0), table.lower_bound)
-    if bounds:
-        label = "below the bound: no table"
-        axes.fill_between([*bounds], [*bounds.values()], color=GRID, zorder=0, label=label)
-    ticks = sorted({table.epsilon for table in every})
-    axes.set(
-        xscale="log",
-        xlabel=f"epsilon [{inverse(problem.domain.unit)}] (more privacy to the left)",
-        ylabel=f"expected loss [{plural(problem.loss_unit)}]",
-        ylim=(0, None),
-    )
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
-    axes.legend(frameon=False)
-    return figure
 
 
 def draw_privacy_loss(
