@@ -8,8 +8,9 @@ table of times and one of losses, share its result.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from importlib.resources import files
 from itertools import product
 from typing import Any, Literal
@@ -20,9 +21,7 @@ from panda_mdp.panda.coins import Decay
 
 PriorName = Literal["uniform", "real"]
 DECAYS: tuple[Decay, ...] = ("exponential", "power", "logistic")
-VARIANTS: dict[str, Decay] = dict(zip("epl", DECAYS, strict=True))
-"""The paper's letters."""
-EXACT = tuple(f"PAnDA-{letter}" for letter in VARIANTS)
+EXACT = ("PAnDA-e", "PAnDA-p", "PAnDA-l")
 """The text's parameters, everything accounted for, or why it does not fit."""
 PUBLISHED = tuple(f"{name} published" for name in EXACT)
 """The published code's choices."""
@@ -70,10 +69,9 @@ def decay_of(method: str) -> Decay:
     >>> decay_of("PAnDA-p published"), decay_of("logistic")
     ('power', 'logistic')
     """
-    for letter, decay in VARIANTS.items():
-        if paper_row(method) in (decay, f"PAnDA-{letter}"):
-            return decay
-    raise MethodError(f"there is no decay {method!r}; choose from {', '.join((*DECAYS, *EXACT))}")
+    decays = dict(zip((*EXACT, *DECAYS), DECAYS * 2, strict=True))
+    _checked([paper_row(method)], [*decays], "decay")
+    return decays[paper_row(method)]
 
 
 def paper_row(method: str) -> str:
@@ -85,7 +83,7 @@ def paper_row(method: str) -> str:
     return method.split(" ", maxsplit=1)[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Setting:
     """One point of an experiment: what a problem is drawn with. Units: epsilon per km."""
 
@@ -121,10 +119,6 @@ class Cell:
         setting = Setting(**line["setting"])
         return cls(line["kind"], line["method"], setting, line["repeat"], options)
 
-    def at(self, **setting: Any) -> Cell:
-        """The same with another setting."""
-        return replace(self, setting=replace(self.setting, **setting))
-
     def option(self, name: str, default: float) -> float:
         """One of the cell's options, a number."""
         return float(dict(self.options).get(name, default))
@@ -135,8 +129,27 @@ class Cell:
 
 
 TOY_RECORDS, TOY_OUTPUTS = (40, 50), 8
-Plan = Mapping[Cell, int]
-"""Cells on the first draw with their number of repeats; one for what hardly varies or is slow."""
+Grid = Mapping[str, Any]
+"""Cells at every combination of methods, sizes, other fields of a setting and options, each one
+value or several; their kind, and how often each is repeated: once what hardly varies or is slow."""
+
+
+def cells_of(grid: Grid) -> dict[Cell, int]:
+    """The cells of a grid on the first draw with their number of repeats.
+
+    >>> [str(cell) for cell in cells_of({"methods": ["EM"], "records": [500, 1000], "alpha": 0.5})]
+    ['EM, K=500, alpha=0.5, draw 1', 'EM, K=1,000, alpha=0.5, draw 1']
+    """
+    axes = {"kind": "method", "repeats": 3, **grid}
+    methods, repeats, kind = (axes.pop(name) for name in ("methods", "repeats", "kind"))
+    several = [one if isinstance(one, list | tuple) else [one] for one in axes.values()]
+    in_setting = {field.name for field in fields(Setting)}
+    plan = {}
+    for *place, method in product(*several, named(methods)):
+        values = dict(zip(axes, place, strict=True))
+        options = tuple(sorted((name, values.pop(name)) for name in {*values} - in_setting))
+        plan[Cell(kind, method, Setting(**values), options=options)] = repeats
+    return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,19 +158,27 @@ class Item:
 
     name: str
     title: str
-    plan: Plan
+    cells: Sequence[Grid]
     measure: str | None = None
     """Which value of a row a table shows; None for a figure."""
+
+    @cached_property
+    def plan(self) -> dict[Cell, int]:
+        """The cells on the first draw, with their number of repeats."""
+        plan: dict[Cell, int] = {}
+        for grid in self.cells:
+            for cell, repeats in cells_of(grid).items():
+                plan[cell] = max(repeats, plan.get(cell, 0))
+        return plan
 
     @property
     def methods(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(cell.method for cell in self.plan))
 
-    def cells(self) -> list[Cell]:
+    def draws(self) -> list[Cell]:
         """All cells, those of one draw together, so that the draw is made once."""
-        settings = list(dict.fromkeys(cell.setting for cell in self.plan))
         cells = (replace(one, repeat=k) for one, count in self.plan.items() for k in range(count))
-        return sorted(cells, key=lambda cell: (settings.index(cell.setting), cell.repeat))
+        return sorted(cells, key=lambda cell: (cell.setting, cell.repeat))
 
     def shows(self, cell: Cell) -> bool:
         """Whether a cell belongs to the item.
@@ -170,68 +191,44 @@ class Item:
 
     def with_all_of(self, part: Item) -> Item:
         """This item with what was run of it beyond its own."""
-        beyond = {one: max(count, self.plan.get(one, 0)) for one, count in part.plan.items()}
-        return replace(self, plan={**self.plan, **beyond})
-
-    def resized(self, sizes: Callable[[Sequence[int]], Iterable[tuple[int, int]]]) -> Item:
-        """The item at other sizes: for each method of a kind those that its own are turned into."""
-        own: dict[tuple[str, str], set[int]] = {}
-        for one in self.plan:
-            own.setdefault((one.kind, one.method), set()).add(one.setting.records)
-        plan = {
-            one.at(records=new): repeats
-            for one, repeats in self.plan.items()
-            for old, new in sizes(sorted(own[one.kind, one.method]))
-            if old == one.setting.records
-        }
-        return replace(self, plan=plan)
+        return replace(self, cells=[*self.cells, *part.cells])
 
     def toy(self) -> Item:
         """The item at toy size: a few dozen records, two repeats, seconds in all."""
-        toy = {
-            one.at(outputs=TOY_OUTPUTS, users=one.setting.users // 10): min(repeats, 2)
-            for one, repeats in self.plan.items()
-        }
-        return replace(self, plan=toy).resized(lambda sizes: zip(sizes, TOY_RECORDS, strict=False))
+        toy = [
+            {
+                **grid,
+                "records": TOY_RECORDS[: len(grid["records"])],
+                "users": [users // 10 for users in grid.get("users", [Setting.users])],
+                "outputs": TOY_OUTPUTS,
+                "repeats": min(grid.get("repeats", 2), 2),
+            }
+            for grid in self.cells
+        ]
+        return replace(self, cells=toy)
 
     def restricted(
         self,
-        records: Iterable[int] | None = None,
+        records: Sequence[int] | None = None,
         methods: Iterable[str] | None = None,
         repeats: int | None = None,
     ) -> Item:
-        """The item with other sizes, some of its methods, or another number of repeats.
-
-        Its own sizes keep their settings, others take those of the first one. Methods that run on
-        request are left out where none are named.
-        """
+        """The item with other sizes, some of its methods, or another number of repeats. Methods
+        that run on request are left out where none are named."""
         chosen = {*self.methods} - ON_REQUEST if methods is None else {*methods}
-        plan = {one: repeats or count for one, count in self.plan.items() if one.method in chosen}
-        if not plan:
+        given = {"records": records, "repeats": repeats}
+        part = [
+            {
+                **grid,
+                **{name: one for name, one in given.items() if one is not None},
+                "methods": [name for name in named(grid["methods"]) if name in chosen],
+            }
+            for grid in self.cells
+        ]
+        item = replace(self, cells=part)
+        if not item.plan:
             _checked(sorted(chosen) or [""], self.methods, f"method of {self.name}")
-        part = replace(self, plan=plan)
-        if records is None:
-            return part
-        asked = dict.fromkeys(records)
-        return part.resized(lambda sizes: [(k if k in sizes else sizes[0], k) for k in asked])
-
-
-def grid(kind: str = "method", repeats: int = 3, **axes: Any) -> Plan:
-    """Cells of one kind at every combination of methods, fields of a setting and options, each one
-    value or several.
-
-    >>> [str(cell) for cell in grid(methods=["EM"], records=[500, 1000], alpha=0.5)]
-    ['EM, K=500, alpha=0.5, draw 1', 'EM, K=1,000, alpha=0.5, draw 1']
-    """
-    methods = named(axes.pop("methods"))
-    several = [one if isinstance(one, list | tuple) else [one] for one in axes.values()]
-    in_setting = {field.name for field in fields(Setting)}
-    plan = {}
-    for *place, method in product(*several, methods):
-        values = dict(zip(axes, place, strict=True))
-        options = tuple(sorted((name, values.pop(name)) for name in {*values} - in_setting))
-        plan[Cell(kind, method, Setting(**values), options=options)] = repeats
-    return plan
+        return item
 
 
 def _read_items() -> Iterator[Item]:
@@ -239,10 +236,8 @@ def _read_items() -> Iterator[Item]:
     text = files("panda_paper").joinpath("items.toml").read_text(encoding="utf-8")
     declared = tomllib.loads(text)
     for item in declared["item"]:
-        plan: dict[Cell, int] = {}
-        for cells in item.pop("cells"):
-            plan |= grid(**{"records": declared["sizes"], **cells})
-        yield Item(plan=plan, **item)
+        cells = [{"records": declared["sizes"], **grid} for grid in item.pop("cells")]
+        yield Item(cells=cells, **item)
 
 
 ITEMS: Mapping[str, Item] = {item.name: item for item in _read_items()}

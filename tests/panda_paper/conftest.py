@@ -33,7 +33,7 @@ def toy_figures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Result
         results, bench = Results.of_study(study), Bench(CellLaboratory(study), "none")
         for name in FIGURES:
             toy = ITEMS[name].toy().restricted(repeats=1)
-            run_cells(toy.cells(), results, bench)
+            run_cells(toy.draws(), results, bench)
             if not (folder / f"{name}.md").exists():
                 write_item(toy, results)
     return study, results

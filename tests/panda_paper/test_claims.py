@@ -22,7 +22,7 @@ Judge = Callable[..., dict[str, Finding]]
 def rows_for(name: str, *methods: str, kind: str = "", **values: Any) -> list[Row]:
     """A row for every cell of an item's methods, first repeat; values may be functions of K."""
     out = []
-    for cell in ITEMS[name].cells():
+    for cell in ITEMS[name].draws():
         if cell.method in methods and cell.repeat == 0 and kind in ("", cell.kind):
             found = {k: v(cell.setting.records) if callable(v) else v for k, v in values.items()}
             seconds = float(found.pop("seconds", 1.0))
@@ -191,7 +191,7 @@ def test_losses_that_fall_as_epsilon_grows(judge: Judge) -> None:
 
 
 def test_rows_are_found_at_toy_size(results_of: Callable[[list[Row]], Results]) -> None:
-    (toy, *_) = ITEMS["table4"].toy().cells()
+    (toy, *_) = ITEMS["table4"].toy().draws()
     other = Cell("method", "EM", Setting(777))
     found = results_of([(toy, Outcome({"loss_m": 1.0})), (other, Outcome({"loss_m": 1.0}))])
     assert [*found.of("table4")["cell"]] == [toy]

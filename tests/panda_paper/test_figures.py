@@ -35,8 +35,8 @@ def test_every_figure_is_an_item_with_a_drawing() -> None:
 
 
 def test_figures_share_the_cells_of_the_tables() -> None:
-    table = set(ITEMS["table4"].cells())
-    figure = {cell for cell in ITEMS["figure23"].cells() if cell.kind == "method"}
+    table = set(ITEMS["table4"].draws())
+    figure = {cell for cell in ITEMS["figure23"].draws() if cell.kind == "method"}
     assert figure and figure <= table
 
 
@@ -53,7 +53,7 @@ def test_the_axes_are_the_papers() -> None:
 def test_restricting_keeps_the_parts_that_have_the_methods() -> None:
     figure = ITEMS["figure7"]
     small = figure.restricted(records=[500], methods=["PAnDA-e text"], repeats=1)
-    assert [(cell.method, cell.setting.records) for cell in small.cells()] == [
+    assert [(cell.method, cell.setting.records) for cell in small.draws()] == [
         ("PAnDA-e text", 500)
     ]
     with pytest.raises(MethodError, match="no method of figure7 'optimal'"):

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from panda_mdp.errors import MethodError
-from panda_paper.items import ITEMS, Cell, Item, Setting, choose_items, grid, restricted
+from panda_paper.items import ITEMS, Cell, Item, Setting, choose_items, restricted
 from panda_paper.methods import METHODS
 from panda_paper.runner import KINDS
 
@@ -32,24 +32,24 @@ def test_a_cell_is_everything_that_a_result_depends_on() -> None:
 def test_times_and_losses_of_one_run_share_their_cells() -> None:
     (time,) = choose_items("table2")
     (loss,) = choose_items("table4")
-    assert list(time.cells()) == list(loss.cells())
+    assert list(time.draws()) == list(loss.draws())
 
 
 def test_slow_methods_run_where_they_are_named() -> None:
-    item = Item("x", "x", grid(methods=("EM", "LP", "EM swapped"), records=(500, 1000)))
+    item = Item("x", "x", [{"methods": ("EM", "LP", "EM swapped"), "records": (500, 1000)}])
     assert item.restricted().methods == ("EM",)
-    slow = item.restricted(methods=["LP"], repeats=1).cells()
+    slow = item.restricted(methods=["LP"], repeats=1).draws()
     assert [(cell.method, cell.setting.records, cell.repeat) for cell in slow] == [
         ("LP", 500, 0),
         ("LP", 1000, 0),
     ]
     with pytest.raises(MethodError, match="no method of x ''; choose from LP"):
-        Item("x", "x", grid(methods=("LP",), records=500)).restricted()
+        Item("x", "x", [{"methods": ["LP"], "records": 500}]).restricted()
 
 
 def test_cells_of_one_draw_come_together() -> None:
-    item = Item("x", "x", grid(methods=("EM", "EM+BR"), records=(500, 1000), repeats=2))
-    draws = [(cell.setting.records, cell.repeat) for cell in item.cells()]
+    item = Item("x", "x", [{"methods": ["noise"], "records": (500, 1000), "repeats": 2}])
+    draws = [(cell.setting.records, cell.repeat) for cell in item.draws()]
     assert draws == sorted(draws)
 
 
@@ -59,7 +59,7 @@ def test_restriction_keeps_the_items_own_settings_and_refuses_foreign_methods() 
     assert [cell.setting.records for cell in other.plan] == [500, 7777]
     assert {cell.setting.users for cell in other.plan} == {15}
     assert {cell.setting.delta for cell in other.plan} == {0.15}
-    assert len(list(other.cells())) == 4
+    assert len(list(other.draws())) == 4
     assert item.restricted(methods=["EM swapped"]).methods == ("EM swapped",)
     with pytest.raises(MethodError, match="no method of table8 'XY'"):
         item.restricted(methods=["XY"])
@@ -84,7 +84,7 @@ def test_toy_items_are_small_and_keep_their_shape() -> None:
 
 def test_everything_that_an_item_names_exists() -> None:
     for item in ITEMS.values():
-        for kind, method in {(cell.kind, cell.method) for cell in item.cells()}:
+        for kind, method in {(cell.kind, cell.method) for cell in item.draws()}:
             assert kind in KINDS, item.name
             assert kind != "method" or method in METHODS, (item.name, method)
 

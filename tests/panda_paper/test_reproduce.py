@@ -78,7 +78,7 @@ def test_files_show_all_that_the_folder_holds(tmp_path: Path) -> None:
     for methods, repeats, records in ((["EM"], 3, None), (["EM+BR"], 2, [45])):
         part = item.restricted(records, methods, repeats)
         results = Results.of_study(study)
-        run_cells(part.cells(), results, bench)
+        run_cells(part.draws(), results, bench)
         write_item(item.with_all_of(part), results)
     lines = (tmp_path / "table4.md").read_text().splitlines()
     rows = [line.split(" | ")[:3] for line in lines if line.startswith(("| EM |", "| EM+BR |"))]

@@ -28,7 +28,7 @@ def test_every_table_runs_at_toy_size(name: str, study: tuple[Study, Results]) -
     made, results = study
     toy = ITEMS[name].toy()
     toy = toy.restricted(methods=toy.methods, repeats=1)
-    lines = run_cells(toy.cells(), results, Bench(CellLaboratory(made), "none"), 60.0)
+    lines = run_cells(toy.draws(), results, Bench(CellLaboratory(made), "none"), 60.0)
     assert lines, "an item without cells shows nothing"
     assert [line["note"] for line in lines if line["status"] == "failed"] == []
     rows = results.shown(toy)

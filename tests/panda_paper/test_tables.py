@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from panda_mdp.survey.bench import Outcome, Status
-from panda_paper.items import Cell, Item, Setting, grid
+from panda_paper.items import Cell, Item, Setting
 from panda_paper.results import Results
 from panda_paper.tables import comparison, described, summarise, write_item
 
 METHODS = ("EM", "LP", "PAnDA-e", "PAnDA-e published")
-ITEM = Item("table4", "Losses", grid(methods=METHODS, records=500), "loss_m")
+ITEM = Item("table4", "Losses", [{"methods": METHODS, "records": 500}], "loss_m")
 
 
 def row(method: str, repeat: int, status: Status = "done", note: str = "", **values: object) -> Any:
@@ -104,10 +104,10 @@ def test_nothing_to_compare_with_is_said(rome: Results) -> None:
 def test_the_synthetic_city_and_the_prior_are_labelled(
     results_of: Callable[[Any], Results],
 ) -> None:
-    plan = grid(methods=("EM",), records=500, prior="real")
-    city = results_of([(cell, Outcome({"loss_m": 1.0})) for cell in plan])
+    cells = [{"methods": ["EM"], "records": 500, "prior": "real"}]
+    real = Item("table5", "Losses", cells, "loss_m")
+    city = results_of([(cell, Outcome({"loss_m": 1.0})) for cell in real.draws()])
     city.facts = {"city": "synthetic", "synthetic": True, "real_prior": "number of streets"}
-    real = Item("table5", "Losses", plan, "loss_m")
     text, _ = described(real, city, city.shown(real))
     assert "SYNTHETIC" in text
     assert "number of streets" in text

@@ -139,7 +139,7 @@ def reproduce(
     with working("reading the map"):
         study = where.study()
     results = Results.of_study(study)
-    cells = list(dict.fromkeys(cell for one in parts for cell in one.cells()))
+    cells = list(dict.fromkeys(cell for one in parts for cell in one.draws()))
     laboratory = CellLaboratory(study)
     try:
         with progress(len(cells)) as show_step, Bench(laboratory, "shared") as bench:
