@@ -20,7 +20,7 @@ from panda_mdp.base.text import Facts
 from panda_mdp.plot import style
 from panda_mdp.plot.style import INK, PALE, new_figure, plain_axes
 from panda_paper.items import named
-from panda_paper.results import Frame, means_of, spread
+from panda_paper.results import SPREAD, Frame, means_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,14 +60,16 @@ def curves(panel: Facts, rows: Frame) -> list[Curve]:
             mine = fitting[fitting["method"] == method]
             mean, deviation = (
                 means_of(mine, line["value"], [axis], of=of) * line.get("times", 1)
-                for of in ("mean", spread)
+                for of in ("mean", "std")
             )
             label = line.get("label", method)
             if len(mean):
                 names = (label, method, method.split()[0])
                 look = next((LOOKS[name] for name in names if name in LOOKS), {"color": INK})
                 look = {**look, **line.get("look", {})}
-                found.append(Curve(label, method, look, mean, deviation, line.get("flat", False)))
+                found.append(
+                    Curve(label, method, look, mean, SPREAD * deviation, line.get("flat", False))
+                )
     return found
 
 
@@ -79,13 +81,6 @@ def panels(name: str, *, drawn: bool = True) -> Iterator[Facts]:
         for method in named(panel.get("each", [""])):
             if panel.get("drawn", True) or not drawn:
                 yield {**panel, "method": method, "title": panel["title"].format(method)}
-
-
-def same_draws(rows: Frame) -> Frame:
-    """The rows with balls on the draws of `optimal` alone: losses vary so much between draws that a
-    mean over others may lie below the optimum."""
-    draws = rows["repeat"][rows["method"] == "optimal"]
-    return rows[(rows["method"] != "ball") | rows["repeat"].isin(draws) | draws.empty]
 
 
 def draw_figure(name: str, rows: Frame, city: str) -> Figure:
@@ -102,7 +97,7 @@ def draw_figure(name: str, rows: Frame, city: str) -> Figure:
     handles: dict[str, Any] = {}
     for axes, panel in zip(figure.subplots(lines, columns, squeeze=False).flat, shown, strict=True):
         plain_axes(axes)
-        draw_panel(axes, panel, same_draws(rows) if declared.get("same_draws") else rows)
+        draw_panel(axes, panel, rows)
         drawn, labels = axes.get_legend_handles_labels()
         handles |= dict(zip(labels, drawn, strict=True))
     if handles:
@@ -162,7 +157,9 @@ def draw_curve(axes: Axes, curve: Curve) -> None:
     from matplotlib.transforms import offset_copy
 
     finite = np.isfinite(curve.mean) & np.isfinite(curve.mean.index)
+    # A single repeat has no spread, and numbers that are all the same none but rounding.
     mean, above = curve.mean[finite], curve.spread[finite]
+    above = above.where(above > 1e-9 * mean.abs(), 0.0)
     look = {"linewidth": 1.8, "label": curve.label, **curve.look}
     if curve.method.endswith("text"):
         look |= {"linestyle": ":", "markerfacecolor": "white"}
@@ -190,15 +187,14 @@ def draw_curve(axes: Axes, curve: Curve) -> None:
 
 def draw_bars(axes: Axes, shown: list[Curve]) -> None:
     """Shares of a whole, stacked: a bar for each method at each place."""
-    bottom: Any = {}
+    bottom: dict[str, float] = {}
     for curve in shown:
         letter = curve.method.split()[0][-1]
-        names = [f"{letter} {size / 1000:g}k" for size in curve.mean.index]
-        below = [bottom.get(name, 0.0) for name in names]
-        first = curve.method == shown[0].method
-        label = curve.label if first else "_nolegend_"
-        axes.bar(names, curve.mean, 0.78, below, color=curve.look["color"], label=label)
-        bottom |= dict(zip(names, below + curve.mean, strict=True))
+        shares = curve.mean.rename(lambda size, letter=letter: f"{letter} {size / 1000:g}k")
+        below = [bottom.get(name, 0.0) for name in shares.index]
+        look = {"color": curve.look["color"], "label": curve.label}
+        axes.bar(shares.index, shares, 0.78, below, **look)
+        bottom |= dict(shares + below)
     axes.tick_params("x", rotation=90, labelsize=8)
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
@@ -223,7 +219,7 @@ def drawn_rows(name: str, rows: Frame) -> list[Facts]:
     """The lines of a figure as a table: each at its first place and its last, and its mean."""
     told = []
     for panel in panels(name, drawn=False):
-        for curve in curves(panel, same_draws(rows) if FIGURES[name].get("same_draws") else rows):
+        for curve in curves(panel, rows):
             first, last = curve.mean.iloc[0], curve.mean.iloc[-1]
             told.append(
                 {

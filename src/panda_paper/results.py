@@ -136,7 +136,7 @@ class Results:
 
 
 def means_of(
-    rows: Frame, value: str, axes: Sequence[str], across: Sequence[str] = (), of: Any = "mean"
+    rows: Frame, value: str, axes: Sequence[str], across: Sequence[str] = (), of: str = "mean"
 ) -> Frame:
     """Means of a value, or what else is taken of the repeats: by places, with columns for the rest.
 
@@ -172,12 +172,6 @@ def table_of(lines: Mapping[Cell, Facts]) -> Frame:
 def numbers(rows: Frame, value: str) -> Frame:
     """A column of all rows that have it as a number."""
     return rows.get(value, rows["repeat"][:0]).dropna().astype(float)
-
-
-def spread(values: Frame) -> float:
-    """1.96 sample standard deviations; 0 for a single value or where one is infinite."""
-    finite = values.nunique() > 1 and np.isfinite(values).all()
-    return SPREAD * float(values.std()) if finite else 0.0
 
 
 def read_line(line: bytes) -> tuple[Cell, Facts]:

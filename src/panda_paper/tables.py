@@ -1,10 +1,10 @@
 """Tables and figures as files, the paper's values beside ours, and one page on everything.
 
-`mean` and `spread_1.96_std` are over the repeats that ended; `paper` is the paper's entry as it
-stands; `difference` is ours less the paper's mean, and `inside_paper_interval` says whether ours
-lies within the paper's interval. `audited_epsilon` is the largest that an audit over all pairs of
-records found in any repeat, beside what is claimed. `status` says how many repeats ended how,
-`mean_...` are means of the other values.
+`mean` and `spread`, 1.96 standard deviations, are over the repeats that ended; `paper` is the
+paper's entry as it stands; `difference` is ours less the paper's mean, `inside` says whether ours
+lies within the paper's interval, `overlap` whether the two intervals overlap. `audited_epsilon` is
+the largest that an audit over all pairs of records found in any repeat, beside what is claimed.
+`status` says how many repeats ended how, `mean_...` are means of all values, where they are finite.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from typing import Any
 import numpy as np
 
 from panda_mdp.base.atomic import write_whole
-from panda_mdp.base.text import Facts, as_csv
+from panda_mdp.base.text import Facts
 from panda_mdp.plot.html import write_page
 from panda_mdp.plot.style import save_figure
 from panda_paper.claims import CLAIMS
 from panda_paper.figures import draw_figure, drawn_rows
-from panda_paper.items import ITEMS, Item, Setting, paper_row
+from panda_paper.items import ITEMS, Item, paper_row
 from panda_paper.paper import PaperValue, paper_value, readme_value
-from panda_paper.results import Frame, Results, load_results, numbers, spread
+from panda_paper.results import SPREAD, Frame, Results, load_results
 
 SHOWN = {
     "method": ("method", "{}"),
     "K": ("records", "{:,}"),
     "repeats": ("repeats", "{}"),
     "ours": ("mean", "{:.4g}"),
-    "±": ("spread_1.96_std", "{:.3g}"),
+    "±": ("spread", "{:.3g}"),
     "paper": ("paper", "{}"),
     "difference": ("difference", "{:+.4g}"),
-    "inside": ("inside_paper_interval", "{}"),
-    "overlap": ("intervals_overlap", "{}"),
+    "inside": ("inside", "{}"),
+    "overlap": ("overlap", "{}"),
     "README": ("readme", "{:g}"),
-    "seconds": ("seconds", "{:.3g}"),
-    "gap": ("certified_gap", "{:.2%}"),
+    "seconds": ("mean_spent", "{:.3g}"),
+    "gap": ("gap", "{:.2%}"),
     "claimed ε": ("claimed_epsilon", "{:.3g}"),
     "audited ε": ("audited_epsilon", "{:.5g}"),
-    "holds": ("audit_holds", "{}"),
+    "holds": ("holds", "{}"),
     "pairs violated": ("mean_violated_pairs", "{:.2%}"),
     "loss over true records": ("mean_true_loss_m", "{:.4g}"),
     "LP alone, s": ("mean_lp_seconds", "{:.2g}"),
@@ -61,70 +61,62 @@ mechanisms at the same settings, each audited over all pairs. Every number comes
 cells.jsonl."""
 
 
-LARGEST = ("gap", "claimed_epsilon", "audited_epsilon")
-UNTOLD = (*Setting.__dataclass_fields__, *LARGEST, "repeat", "limit", "done", "spent", "seconds")
-"""Numbers whose means are not told beside the others."""
+KEYS = ["method", "records", "epsilon", "delta", "users", "prior"]
+"""Of a row of a table."""
+LARGEST = ["gap", "claimed_epsilon", "audited_epsilon"]
 
 
-def summarise(item: Item, rows: Frame, city: str) -> list[Facts]:
-    """One entry per method and setting, in the item's order, whichever sizes were run."""
-    groups = rows.groupby(["method", "setting"], sort=False)
-    entries = [_entry(item, group.dropna(axis=1, how="all"), city) for _, group in groups]
-    return sorted(entries, key=lambda one: (item.methods.index(one["method"]), one["records"]))
+def summarise(item: Item, rows: Frame, city: str) -> Frame:
+    """One row per method and setting, in the item's order, whichever sizes were run."""
+    measure = str(item.measure)
+    rows = rows.dropna(axis=1, how="all")
+    rows = rows.reindex(columns=[*{**rows, **dict.fromkeys([*LARGEST, "holds", measure])}])
+    rows = rows.sort_values("records", kind="stable")
+    rows = rows.sort_values("method", kind="stable", key=lambda one: one.map(item.methods.index))
+    groups = rows.groupby(KEYS, sort=False)
+    finite = rows.replace(np.inf, np.nan).groupby(KEYS, sort=False)
+    table = finite.mean(numeric_only=True).add_prefix("mean_")
+    table = table.join(groups[LARGEST].max()).assign(
+        repeats=groups.size(),
+        status=groups["status"].agg(_counted),
+        mean=groups[measure].mean(),
+        spread=SPREAD * groups[measure].std(),
+        holds=groups["holds"].agg(lambda one: one.dropna().all() if one.notna().any() else None),
+        note=groups["note"].agg(_most_frequent),
+    )
+    table = table.reset_index()
+    places = [(city, paper_row(name), size) for name, size in table[KEYS[:2]].to_numpy()]
+    paper = [paper_value(item.name, *place) or PaperValue(None) for place in places]
+    table["paper"], *numbers = (list(part) for part in zip(*paper, strict=True))
+    mean, room = np.array(numbers, dtype=float)
+    off = table["mean"] - mean
+    table["inside"] = (off.abs() <= room).where(off.notna())
+    table["overlap"] = (off.abs() <= room + table["spread"].fillna(0)).where(off.notna())
+    known = item.name in ("table2", "table4")
+    table["readme"] = [readme_value(measure, *place) if known else None for place in places]
+    return table.assign(item=item.name, difference=off, paper_mean=mean, paper_spread=room)
 
 
-def _entry(item: Item, rows: Frame, city: str) -> Facts:
-    first = rows.iloc[0]
-    measure = item.measure or ""
-    values = numbers(rows, measure)
-    mean = float(values.mean()) if len(values) else None
-    deviation = spread(values) if len(values) > 1 else None
-    place = (city, paper_row(first["method"]), first["records"])
-    paper = paper_value(item.name, *place) or PaperValue(None)
-    off = None if mean is None or paper.mean is None else mean - paper.mean
-    room = paper.spread or 0.0
-    gap, claimed, audited = (max(numbers(rows, name), default=None) for name in LARGEST)
-    others = rows.select_dtypes("number").drop(columns=[*UNTOLD, measure], errors="ignore")
-    notes = Counter(filter(None, rows["note"])).most_common(1)
-    return {
-        "item": item.name,
-        "method": first["method"],
-        **{name: first[name] for name in ("records", "epsilon", "delta", "users", "prior")},
-        "repeats": len(rows),
-        "done": int(rows["done"].sum()),
-        "status": "; ".join(f"{one} {count}" for one, count in Counter(rows["status"]).items()),
-        "mean": mean,
-        "spread_1.96_std": deviation,
-        "paper": paper.text,
-        "paper_mean": paper.mean,
-        "paper_spread": paper.spread,
-        "difference": off,
-        "inside_paper_interval": None if off is None else abs(off) <= room,
-        "intervals_overlap": None if off is None else abs(off) <= room + (deviation or 0.0),
-        "readme": readme_value(measure, *place) if item.name in ("table2", "table4") else None,
-        "seconds": rows["spent"].mean() if "spent" in rows else None,
-        "certified_gap": gap,
-        "claimed_epsilon": claimed,
-        "audited_epsilon": audited,
-        "audit_holds": bool(rows["holds"].dropna().all()) if "holds" in rows else None,
-        "note": "".join(
-            note if count == len(rows) else f"{note} ({count} of {len(rows)} repeats)"
-            for note, count in notes
-        ),
-        **others.replace(np.inf, np.nan).mean().dropna().add_prefix("mean_"),
-    }
+def _counted(values: Frame) -> str:
+    return "; ".join(f"{one} {count}" for one, count in Counter(values).items())
 
 
-def comparison(entries: Sequence[Facts]) -> str:
+def _most_frequent(notes: Frame) -> str | None:
+    """The most frequent remark, with its repeats where it is not one of all."""
+    for note, count in Counter(filter(None, notes)).most_common(1):
+        return note if count == len(notes) else f"{note} ({count} of {len(notes)} repeats)"
+    return None
+
+
+def comparison(table: Frame) -> str:
     """How many of our means lie inside the paper's intervals, over all and by method."""
-    judged = [entry for entry in entries if entry["inside_paper_interval"] is not None]
-    inside = Counter(entry["method"] for entry in judged if entry["inside_paper_interval"])
-    every = Counter(entry["method"] for entry in judged)
-    parts = ", ".join(f"{method} {inside[method]}/{count}" for method, count in every.items())
-    overlap = sum(entry["intervals_overlap"] for entry in judged)
+    judged = table.dropna(subset=["inside"])
+    groups = judged["inside"].groupby(judged["method"], sort=False)
+    parts = ", ".join(f"{method} {flags.sum()}/{len(flags)}" for method, flags in groups)
     return (
-        f"Our mean lies inside the paper's interval in {inside.total()} of {len(judged)} entries "
-        f"that have one, and the two intervals overlap in {overlap}. Inside, by method: {parts}."
+        f"Our mean lies inside the paper's interval in {sum(judged['inside'])} of {len(judged)} "
+        f"entries that have one, and the two intervals overlap in {sum(judged['overlap'])}. "
+        f"Inside, by method: {parts}."
     )
 
 
@@ -143,17 +135,15 @@ def described(item: Item, city: Results, rows: Frame) -> tuple[str, list[list[Fa
         ended = rows[rows["status"] != "done"].groupby(["method", "status"])["note"]
         unfinished = ended.agg(["size", "first"]).reset_index()
         return said, [drawn_rows(item.name, rows), unfinished.to_dict("records")]
-    entries = summarise(item, rows, city.name)
-    table = [
-        {
-            heading: "" if entry.get(name) is None else form.format(entry[name])
-            for heading, (name, form) in SHOWN.items()
-        }
-        for entry in entries
-    ]
-    told = [heading for heading in SHOWN if any(row[heading] for row in table)]
-    said += " Means and 1.96 standard deviations over the repeats. " + comparison(entries)
-    return said, [[{heading: row[heading] for heading in told} for row in table]]
+    table = summarise(item, rows, city.name)
+    said += " Means and 1.96 standard deviations over the repeats. " + comparison(table)
+    written = {
+        heading: table[name].map(form.format, na_action="ignore")
+        for heading, (name, form) in SHOWN.items()
+        if name in table
+    }
+    people = table[[]].assign(**written).dropna(axis=1, how="all").fillna("")
+    return said, [people.to_dict("records")]
 
 
 def markdown(rows: Sequence[Facts]) -> str:
@@ -161,12 +151,12 @@ def markdown(rows: Sequence[Facts]) -> str:
 
     >>> print(markdown([{"K": 500, "loss": "0.12"}]))
     | K | loss |
-    |---|---|
+    | --- | --- |
     | 500 | 0.12 |
     """
-    cells = [[str(cell).replace("|", "/") for cell in row.values()] for row in rows]
-    lines = [f"| {' | '.join(line)} |" for line in ([*rows[0]], *cells)] if rows else []
-    return "\n".join([*lines[:1], *(["|" + "---|" * len(rows[0])] if rows else []), *lines[1:]])
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *(row.values() for row in rows)] if rows else []
+    cells = ([str(cell).replace("|", "/") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def write_item(item: Item, city: Results) -> list[Path]:
@@ -182,7 +172,7 @@ def write_item(item: Item, city: Results) -> list[Path]:
         figure = draw_figure(item.name, rows, city.title)
         paths = [save_figure(figure, city.folder / f"{item.name}{end}") for end in (".png", ".svg")]
     else:
-        text = as_csv(summarise(item, rows, city.name))
+        text = summarise(item, rows, city.name).to_csv(index=False)
         paths = [write_whole(city.folder / f"{item.name}.csv", text)]
     return [*paths, write_whole(city.folder / f"{item.name}.md", "\n\n".join(parts) + "\n")]
 
