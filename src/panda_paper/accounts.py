@@ -42,7 +42,7 @@ from panda_paper.published import (
     exchanged,
     near_probability,
     published_law,
-    published_run,
+    run_published,
 )
 from panda_paper.study import METRES, Draw
 
@@ -143,7 +143,7 @@ def run_bound(draw: Draw) -> Outcome:
     told nothing: the part that the paper's violation rate is about. `real_...` are budget shares
     of the same run with Phase I charged what Proposition 1 says, all factors of it.
     """
-    run = published_run(draw)
+    run = run_published(draw)
     weights = np.full(len(run.anchors), 1 / len(run.anchors))
     bound = relaxed_bound(draw.problem, run.anchors, weights, solver_of(time_limit=draw.limit))
     nothing = np.zeros(draw.problem.size)

@@ -35,7 +35,7 @@ from panda_mdp.survey.bench import Outcome
 from panda_mdp.survey.registry import METHODS as LIBRARY
 from panda_mdp.table.mechanism import NoGuarantee, Table
 from panda_paper.items import COARSE, EXACT, OURS, PUBLISHED, SWAPPED
-from panda_paper.published import PublishedRun, clusters, exchanged, published_run, solve_near
+from panda_paper.published import clusters, exchanged, run_published, solve_near
 from panda_paper.study import METRES, Draw
 
 Run = Callable[[Draw], Outcome]
@@ -68,19 +68,19 @@ def audited_values(table: Table) -> Facts:
 def table_outcome(table: Table, seconds: float, limit: float | None, note: str = "") -> Outcome:
     """What the tables show of a perturbation table over all records."""
     values = audited_values(table)
+    details = table.details
     if table.lower_bound is not None:
         values |= {"lower_bound_m": METRES * table.lower_bound, "gap": table.gap}
-    if "violated_pairs" in table.details:
-        values["violated_pairs"] = table.details["violated_pairs"]
+    if "violated_pairs" in details:
+        values["violated_pairs"] = details["violated_pairs"]
     rest = max(0.0, seconds - sum(spent for _, spent in table.stages))
     stages = (*table.stages, ("audit and the rest", rest))
-    stopped = table.details.get("stopped")
-    if limit is not None and stopped == "time limit":
+    if limit is not None and details.get("stopped") == "time limit":
         values["best_loss_m"] = values.pop("loss_m")
         reason = f"not solved within {limit:g} s; the best found so far is best_loss_m"
         return Outcome(values, stages, "time limit", reason)
-    if stopped == "failed":
-        note = f"the solver failed: this is the {table.details.get('table', 'best')} table"
+    if details.get("stopped") == "failed":
+        note = f"the solver failed: this is the {details.get('table', 'best')} table"
     return Outcome(values, stages, "done", note)
 
 
@@ -135,28 +135,24 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
 
 def published(draw: Draw) -> Outcome:
     """PAnDA under published accounting, with the audit of what was drawn beside its claim."""
-    result = published_run(draw)
-    return Outcome(published_values(result), result.stages, "done", ACCOUNTS)
-
-
-def published_values(run: PublishedRun) -> Facts:
-    """What the tables and figures show of a run under published accounting."""
-    first, second, rest = run.shares
+    run = run_published(draw)
+    selection, margin, rest = run.shares
     size = run.problem.size
     count = next((sets for most, sets in AUDITED_SETS.items() if size <= most), FEWEST_AUDITED)
-    return {
+    values = {
         "loss_m": METRES * run.anchor_loss,
         "true_loss_m": METRES * run.true_loss,
         "claimed_epsilon": run.problem.epsilon,
         "holds": False,
         "anchors": len(run.anchors),
         "variables": run.matrix.size,
-        "lp_seconds": run.lp_seconds,
-        "share_selection": first,
-        "share_margin": second,
+        "lp_seconds": dict(run.stages)["LP"],
+        "share_selection": selection,
+        "share_margin": margin,
         "share_rest": rest,
         **run.audit(run.anchor_sets[:count]),
     }
+    return Outcome(values, run.stages, "done", ACCOUNTS)
 
 
 def ball(draw: Draw) -> Outcome:
@@ -194,21 +190,15 @@ def coarse_published(draw: Draw) -> Outcome:
     spots = np.stack([city.lat[nodes], city.lon[nodes]], axis=1)
     places = np.stack([problem.domain.lat, problem.domain.lon], axis=1)
     squares = cdist(places, spots, "sqeuclidean")
-    nearest_cell = squares.argmin(axis=1)
-    nearest_record = squares.argmin(axis=0)
-    distance = Domain.from_points(spots[:, 0], spots[:, 1]).distances()
-    cells = representative_problem(problem, distance, nearest_record)
+    cell = squares.argmin(axis=1)
+    distance = Domain.from_points(*spots.T).distances()
+    cells = representative_problem(problem, distance, squares.argmin(axis=0))
     stages = spent("cells")
     solved = optimal(cells, GAP, time_limit=draw.limit)
     stages += tuple((f"cells: {name}", seconds) for name, seconds in solved.stages)
-    matrix = solved.matrix[nearest_cell]
-    table = NoGuarantee.from_matrix(problem, matrix, method="LP+CA, published")
-    centres = distance[np.ix_(nearest_cell, nearest_cell)]
-    counted = problem.domain.distances() < centres
-    values = {
-        **audited_values(table),
-        "violation_as_published": float(counted.mean()),
-    }
+    table = NoGuarantee.from_matrix(problem, solved.matrix[cell], method="LP+CA, published")
+    counted = problem.domain.distances() < distance[np.ix_(cell, cell)]
+    values = {**audited_values(table), "violation_as_published": float(counted.mean())}
     return Outcome(values, stages, "done", "published variant: 10 x 10, epsilon / 10")
 
 
@@ -216,11 +206,11 @@ def representatives(lat: FloatArray, lon: FloatArray, side: int = SIDE) -> IntAr
     """The node nearest to the centre of each cell of a grid over the city that has nodes."""
     places = np.stack([lat, lon], axis=1)
     low = places.min(axis=0)
-    extent = np.ptp(places, axis=0)
-    step = np.where(extent > 0, extent, 1.0) / side
+    step = np.where(np.ptp(places, axis=0) > 0, np.ptp(places, axis=0), 1.0) / side
     index = np.minimum(((places - low) / step).astype(np.int64), side - 1)
     offset = ((places - low - (index + 0.5) * step) ** 2).sum(axis=1)
-    order = np.lexsort((offset, index[:, 1], index[:, 0]))
+    # The nearest first: of each cell the first node that is met.
+    order = np.argsort(offset, kind="stable")
     _, first = np.unique(index[order], axis=0, return_index=True)
     return order[first]
 

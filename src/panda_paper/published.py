@@ -138,6 +138,7 @@ class PublishedRun:
     anchor_loss: float
     """Its loss: the average over anchors."""
     stages: Stages
+    """With the part that the published code reports as computation time, "LP"."""
 
     def __repr__(self) -> str:
         return (
@@ -146,18 +147,16 @@ class PublishedRun:
         )
 
     @property
-    def lp_seconds(self) -> float:
-        """The part that the published code reports as computation time."""
-        return dict(self.stages)["LP"]
-
-    @property
     def shares(self) -> tuple[float, float, float]:
         """Its budget shares: Phase I, margin, rest; means over all entries, as in its Figure 13."""
-        epsilon = self.problem.epsilon
-        distance = self.distance + np.eye(len(self.anchors))
-        first = float(np.minimum(epsilon, self.leakage / distance).mean()) / epsilon
-        second = float((self.margin / distance).mean()) / epsilon
+        whole = self.problem.epsilon * (self.distance + np.eye(len(self.anchors)))
+        first = float(np.minimum(1.0, self.leakage / whole).mean())
+        second = float((self.margin / whole).mean())
         return first, second, 1 - first - second
+
+    def rows(self, anchors: IntArray) -> FloatArray:
+        """The rows of some of its anchors."""
+        return self.matrix[np.searchsorted(self.anchors, anchors)]
 
     @property
     def true_loss(self) -> float:
@@ -169,8 +168,8 @@ class PublishedRun:
         for user, anchors in zip(self.users, self.anchor_sets, strict=True):
             loss = self.problem.loss[user]
             if len(anchors):
-                nearest = anchors[surrogates(self.law.domain, anchors, np.array([user]))[0]]
-                losses.append(self.matrix[np.searchsorted(self.anchors, nearest)] @ loss)
+                nearest = anchors[surrogates(self.law.domain, anchors, np.array([user]))]
+                losses.append(self.rows(nearest)[0] @ loss)
             else:
                 losses.append(loss[self.problem.best_single_output])
         return float(np.mean(losses))
@@ -188,33 +187,22 @@ class PublishedRun:
         counts, as if the anchors had told nothing.
         """
         with np.errstate(divide="ignore"):
-            logs = np.log(self.matrix[np.searchsorted(self.anchors, anchor_set)])
+            logs = np.log(self.rows(anchor_set))
         domain = self.problem.domain
         scan = PairScan(domain, surrogates(self.law.domain, anchor_set), logs)
         epsilon, _, beyond = scan.worst(likelihood, self.problem.epsilon)
         return epsilon, beyond / (domain.size * (domain.size - 1) / 2)
 
 
-def run_published(
-    problem: Problem,
-    users: IntArray,
-    decay: Decay,
-    *,
-    city: str = "rome",
-    delta: float = 1e-7,
-    seed: int = 0,
-    swapped: bool = False,
-    weights: FloatArray | None = None,
-) -> PublishedRun:
-    """Both phases as the artifact runs them, for given users (domain indices).
-
-    `swapped` measures distances with latitude and longitude exchanged, as the artifact does.
-    `weights` are those of its anchors' losses by position, uniform where None.
-    """
+def run_published(draw: Draw) -> PublishedRun:
+    """Both phases of a cell as the artifact runs them; methods on swapped coordinates measure
+    distances with latitude and longitude exchanged, as the artifact does."""
     spent = stopwatch()
+    problem = draw.problem
+    swapped = draw.cell.method in SWAPPED
     measured = exchanged(problem.domain) if swapped else problem.domain
-    law = published_law(decay, measured, city)
-    drawn = draw_sets(law, users, seed)
+    law = published_law(draw.decay, measured, draw.study.name)
+    drawn = draw_sets(law, draw.users, draw.seed)
     anchors = np.flatnonzero(drawn.any(axis=0))
     if len(anchors) == 0:
         raise MethodError(
@@ -222,19 +210,22 @@ def run_published(
         )
     stages = spent("draw anchors")
     spent = stopwatch()
-    leakage, margin = published_accounts(law, anchors, problem.epsilon, delta)
+    leakage, margin = published_accounts(law, anchors, problem.epsilon, draw.delta)
     distance = _distances_between(measured, anchors)
     stages += spent("leakage and margins")
     spent = stopwatch()
-    share = (np.ones(problem.size) if weights is None else weights)[: len(anchors)]
+    share = np.ones(len(anchors))
+    if draw.cell.setting.prior == "real":
+        # The artifact weighs its anchors by the street counts of the first rows.
+        share = draw.study.street_counts(problem.domain)[: len(anchors)].astype(float)
     cost = problem.loss[anchors] * (share / share.sum())[:, None]
     budget = np.maximum(0.0, np.maximum(0.0, problem.epsilon * distance - leakage) - margin)
-    matrix = solve_near(cost, distance, budget, clusters(distance, seed))
+    matrix = solve_near(cost, distance, budget, clusters(distance, draw.seed))
     stages += spent("LP")
     return PublishedRun(
         problem,
         law,
-        users,
+        draw.users,
         tuple(np.flatnonzero(row) for row in drawn),
         anchors,
         matrix,
@@ -243,24 +234,6 @@ def run_published(
         distance,
         float((cost * matrix).sum()),
         stages,
-    )
-
-
-def published_run(draw: Draw) -> PublishedRun:
-    """The run of a cell."""
-    weights = None
-    if draw.cell.setting.prior == "real":
-        # The artifact weighs its anchors by the street counts of the first rows.
-        weights = draw.study.street_counts(draw.problem.domain).astype(float)
-    return run_published(
-        draw.problem,
-        draw.users,
-        draw.decay,
-        city=draw.study.name,
-        delta=draw.delta,
-        seed=draw.seed,
-        swapped=draw.cell.method in SWAPPED,
-        weights=weights,
     )
 
 
@@ -337,11 +310,10 @@ def solve_near(
     i, j = np.nonzero(linked)
     across = label[i] != label[j]
     bound = np.where(across, budget[i, j], np.minimum(budget[i, j], budget[j, i]))
-    boundary = np.isin(np.arange(len(cost)), i[across])
-    floor = np.where(boundary, min(FLOOR, 1 / cost.shape[1]), 0.0)
+    floor = np.zeros(len(cost))
+    floor[i[across]] = min(FLOOR, 1 / cost.shape[1])
     _, component = connected_components(linked.astype(np.int8), directed=False)
-    matrix = np.zeros(cost.shape)
-    matrix[np.arange(len(cost)), cost.argmin(axis=1)] = 1.0
+    matrix = np.eye(cost.shape[1])[cost.argmin(axis=1)]
     for part in np.flatnonzero(np.bincount(component) > 1):
         inside = np.flatnonzero(component == part)
         own_pairs = component[i] == part
@@ -350,13 +322,12 @@ def solve_near(
         # Every direction is a pair of its own, with its own bound.
         both = privacy_rows(ends, bound[own_pairs], *shape)
         privacy = both[np.arange(both.shape[0]).reshape(len(ends), 2, -1)[:, 0].ravel()]
-        sums = np.ones(len(inside))
-        none = np.zeros(privacy.shape[0])
+        upper = np.repeat([1.0, 0.0], [len(inside), privacy.shape[0]])
         lp = Lp(
             cost[inside].ravel() / cost_scale(cost[inside]),
             csr_array(vstack([sum_rows(*shape), privacy])),
-            np.append(sums, none - np.inf),
-            np.append(sums, none),
+            np.where(upper > 0, 1.0, -np.inf),
+            upper,
             lower=floor[inside].repeat(shape[1]),
             algorithm=algorithm,
         )

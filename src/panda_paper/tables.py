@@ -98,7 +98,8 @@ def summarise(item: Item, rows: Frame, city: str) -> Frame:
 
 
 def _counted(values: Frame) -> str:
-    return "; ".join(f"{one} {count}" for one, count in Counter(values).items())
+    counts = values.value_counts()
+    return "; ".join(f"{word} {count}" for word, count in counts.items())
 
 
 def _most_frequent(notes: Frame) -> str | None:
