@@ -22,8 +22,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from panda_mdp.base.arrays import FloatArray, IntArray, adjacency, stopwatch
+from panda_mdp.base.arrays import FloatArray, IntArray, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.panda.anpo import relaxed_bound, solver_of
 from panda_mdp.panda.audit import audit_set
@@ -187,10 +188,9 @@ def clustering_coefficient(
     neighbours counts as 0. Restricted to `records` where they are given.
     """
     kept = np.arange(domain.size) if records is None else records
-    pairs = [np.stack(part[:2]) for part in domain.pairs_within(threshold)]
-    first, second = np.hstack(pairs)
-    graph = adjacency(first, second, domain.size)
-    graph = (graph + graph.T)[kept][:, kept]
+    near = domain.distances(kept, kept) <= threshold
+    np.fill_diagonal(near, False)
+    graph = csr_array(near, dtype=float)
     degree = graph.sum(axis=1)
     # Twice the edges among the neighbours of each record.
     closed = (graph @ graph).multiply(graph).sum(axis=1)
@@ -242,12 +242,12 @@ def run_margins(draw: Draw) -> Outcome:
     Options: `alpha`, `part` (gamma is the diameter over it), `pairs`.
     """
     domain = draw.problem.domain
-    alpha = draw.cell.option("alpha", 0.95)
-    radius = domain.diameter / draw.cell.option("part", 50.0)
-    pairs = random_pairs(domain, min(int(draw.cell.option("pairs", PAIRS)), domain.size), draw.seed)
+    options = {"pairs": PAIRS, **dict(draw.cell.options)}
+    pairs = random_pairs(domain, min(int(options["pairs"]), domain.size), draw.seed)
+    radius = domain.diameter / options["part"]
     means = [
         mean_margins(
-            BernoulliAnchors(draw.decay, alpha, rate, radius).on(domain),
+            BernoulliAnchors(draw.decay, options["alpha"], rate, radius).on(domain),
             pairs,
             draw.problem.epsilon,
             draw.delta,
@@ -266,7 +266,7 @@ def run_estimates(draw: Draw) -> Outcome:
     delta itself, as if coverage were 1. How many pairs that concerns is in `none` and `uncovered`.
     """
     problem = draw.problem
-    radius = problem.domain.diameter / draw.cell.option("part", 50.0)
+    radius = problem.domain.diameter / dict(draw.cell.options)["part"]
     selection = BernoulliAnchors(draw.decay, radius=radius)
     generator = np.random.default_rng([draw.seed, PAIR_STREAM])
     anchors = np.sort(generator.choice(problem.size, min(ANCHORS, problem.size), replace=False))

@@ -135,7 +135,7 @@ def draw_panel(axes: Axes, panel: Facts, rows: Frame) -> None:
     elif "ylim" not in panel.get("set", {}):
         log_or_linear(axes)
     if "percent" in panel:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+        axes.yaxis.set_major_formatter("{x:.1%}")
     if infinite:
         axes.margins(y=EDGE * (len(infinite) + 2))
         axes.text(1.01, 1 - EDGE, "∞", transform=axes.transAxes, fontsize=13)
@@ -197,7 +197,7 @@ def draw_bars(axes: Axes, shown: list[Curve]) -> None:
         bottom |= dict(shares + below)
     axes.tick_params("x", rotation=90, labelsize=8)
     axes.set_ylim(0, 1)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.yaxis.set_major_formatter("{x:.0%}")
 
 
 def log_or_linear(axes: Axes) -> None:
@@ -209,7 +209,7 @@ def log_or_linear(axes: Axes) -> None:
 
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axes.yaxis.set_major_formatter("{x:,g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)

@@ -8,7 +8,7 @@ table of times and one of losses, share its result.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib.resources import files
@@ -20,38 +20,19 @@ from panda_mdp.errors import MethodError
 from panda_mdp.panda.coins import Decay
 
 PriorName = Literal["uniform", "real"]
-DECAYS: tuple[Decay, ...] = ("exponential", "power", "logistic")
-EXACT = ("PAnDA-e", "PAnDA-p", "PAnDA-l")
-"""The text's parameters, everything accounted for, or why it does not fit."""
-PUBLISHED = tuple(f"{name} published" for name in EXACT)
-"""The published code's choices."""
-SWAPPED = ("EM swapped", "EM+BR swapped", *(f"{name} swapped" for name in EXACT))
-"""On the published code's distances."""
-TEXT = tuple(f"{name} text" for name in EXACT)
-"""The text's parameters, computed without a guarantee where they do not fit."""
-NOISE = ("EM", "EM+BR")
+DECLARED: Facts = tomllib.loads(
+    files("panda_paper").joinpath("items.toml").read_text(encoding="utf-8")
+)
+GROUPS = {name: tuple(methods) for name, methods in DECLARED["groups"].items()}
+"""What `items.toml`, `figures.toml` and `claims.toml` call several methods."""
+DECAYS: tuple[Decay, ...] = GROUPS["decays"]
+EXACT, PUBLISHED, SWAPPED, TEXT, NOISE, OURS = (
+    GROUPS[name] for name in ("exact", "published", "swapped", "text", "noise", "ours")
+)
 COARSE = "LP+CA 8x8"
 """LP+CA as the paper's text has it."""
-OURS = ("loss exponential", "optimal", "ball")
-SLOW = frozenset({"LP", "LP+BD", "LP+BD published", "LP+EM"})
-"""Methods that run into the time limit at most sizes."""
-ON_REQUEST = SLOW | {*SWAPPED}
+ON_REQUEST = {*GROUPS["slow"], *SWAPPED}
 """Methods that run where they are named."""
-GROUPS: dict[str, tuple[str, ...]] = {
-    "decays": DECAYS,
-    "exact": EXACT,
-    "noise": NOISE,
-    "ours": OURS,
-    "published": PUBLISHED,
-    "pure": OURS[:2],
-    "swapped": SWAPPED,
-    "text": TEXT,
-    "tables": (
-        *("EM", "LP", "LP+CA", COARSE, "LP+CA published", "LP+BD", "LP+BD published", "LP+EM"),
-        *("EM+BR", *EXACT, *PUBLISHED, *OURS, *SWAPPED),
-    ),
-}
-"""What `items.toml` and `figures.toml` call several methods."""
 
 
 def named(names: Iterable[str]) -> tuple[str, ...]:
@@ -118,10 +99,6 @@ class Cell:
         options = tuple(sorted(line["options"].items()))
         setting = Setting(**line["setting"])
         return cls(line["kind"], line["method"], setting, line["repeat"], options)
-
-    def option(self, name: str, default: float) -> float:
-        """One of the cell's options, a number."""
-        return float(dict(self.options).get(name, default))
 
     def __str__(self) -> str:
         options = "".join(f"{name}={value}, " for name, value in self.options)
@@ -231,16 +208,12 @@ class Item:
         return item
 
 
-def _read_items() -> Iterator[Item]:
-    """The items as they are declared."""
-    text = files("panda_paper").joinpath("items.toml").read_text(encoding="utf-8")
-    declared = tomllib.loads(text)
-    for item in declared["item"]:
-        cells = [{"records": declared["sizes"], **grid} for grid in item.pop("cells")]
-        yield Item(cells=cells, **item)
-
-
-ITEMS: Mapping[str, Item] = {item.name: item for item in _read_items()}
+ITEMS: Mapping[str, Item] = {
+    item["name"]: Item(
+        **{**item, "cells": [{"records": DECLARED["sizes"], **grid} for grid in item["cells"]]}
+    )
+    for item in DECLARED["item"]
+}
 """Every item, by name, in the paper's order."""
 
 

@@ -40,6 +40,7 @@ from panda_mdp.panda.law import AnchorLaw, nearest_law, surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
 from panda_paper.items import SWAPPED
+from panda_paper.paper import PAPER
 from panda_paper.study import Draw
 
 ALPHA = 0.95
@@ -50,14 +51,8 @@ FLOOR = 1e-4
 """Least probability in the rows of boundary anchors."""
 CLUSTERS = 25
 LARGEST_TAIL = 1e-4
-SIZES = (500, 1000, 2000, 3000, 4000, 5000)
-DIVISORS = {
-    "rome": (80, 110, 140, 160, 180, 220),
-    "london": (130, 170, 210, 250, 280, 300),
-    "nyc": (320, 360, 390, 420, 450, 490),
-}
-"""gamma = d_max over this, by city, at the sizes above."""
-ROME_EXPONENTIAL = (80, 100, 140, 160, 190, 220)
+DIVISORS = PAPER["published code"]
+"""gamma = d_max over this, by city."""
 
 
 def near_probability(decay: Decay, distance: FloatArray) -> FloatArray:
@@ -76,10 +71,9 @@ def published_law(decay: Decay, domain: Domain, city: str) -> AnchorLaw:
     Its constants for a city and size; sizes between its own are interpolated, other cities are
     taken for Rome.
     """
-    parts = DIVISORS.get(city, DIVISORS["rome"])
-    if decay == "exponential" and parts == DIVISORS["rome"]:
-        parts = ROME_EXPONENTIAL
-    radius = domain.diameter / float(np.interp(domain.size, SIZES, parts))
+    name = city if city in DIVISORS else "rome"
+    parts = DIVISORS.get(f"{name} {decay}", DIVISORS[name])
+    radius = domain.diameter / float(np.interp(domain.size, DIVISORS["sizes"], parts))
     far = {
         "exponential": np.exp(-40 * RATE * radius),
         "power": 1 / (1 + np.exp(10) * (radius + 1) ** (10 * RATE)),

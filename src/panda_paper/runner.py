@@ -22,7 +22,7 @@ from panda_paper.accounts import (
     run_selection,
     run_text_table,
 )
-from panda_paper.items import SLOW, Cell, Setting
+from panda_paper.items import GROUPS, Cell, Setting
 from panda_paper.methods import METHODS, Run
 from panda_paper.results import Results
 from panda_paper.study import Draw, Study, draw_cell
@@ -79,7 +79,7 @@ class CellLaboratory:
         if (cell.kind, cell.method) in self._rehearsed:
             return
         self._rehearsed.add((cell.kind, cell.method))
-        setting = TINY if cell.method in SLOW else WARM
+        setting = TINY if cell.method in GROUPS["slow"] else WARM
         size = min(setting.records, self.study.city.nodes // 2)
         small = replace(cell, setting=replace(setting, records=size), repeat=0)
         execute(self, small, WARM_LIMIT)

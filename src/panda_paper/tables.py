@@ -22,34 +22,10 @@ from panda_mdp.plot.html import write_page
 from panda_mdp.plot.style import save_figure
 from panda_paper.claims import CLAIMS
 from panda_paper.figures import draw_figure, drawn_rows
-from panda_paper.items import ITEMS, Item, paper_row
+from panda_paper.items import DECLARED, ITEMS, Item, paper_row
 from panda_paper.paper import PaperValue, paper_value, readme_value
 from panda_paper.results import SPREAD, Frame, Results, load_results
 
-SHOWN = {
-    "method": ("method", "{}"),
-    "K": ("records", "{:,}"),
-    "repeats": ("repeats", "{}"),
-    "ours": ("mean", "{:.4g}"),
-    "±": ("spread", "{:.3g}"),
-    "paper": ("paper", "{}"),
-    "difference": ("difference", "{:+.4g}"),
-    "inside": ("inside", "{}"),
-    "overlap": ("overlap", "{}"),
-    "README": ("readme", "{:g}"),
-    "seconds": ("mean_spent", "{:.3g}"),
-    "gap": ("gap", "{:.2%}"),
-    "claimed ε": ("claimed_epsilon", "{:.3g}"),
-    "audited ε": ("audited_epsilon", "{:.5g}"),
-    "holds": ("holds", "{}"),
-    "pairs violated": ("mean_violated_pairs", "{:.2%}"),
-    "loss over true records": ("mean_true_loss_m", "{:.4g}"),
-    "LP alone, s": ("mean_lp_seconds", "{:.2g}"),
-    "rows in a ball": ("mean_ball_share", "{:.0%}"),
-    "ended": ("status", "{}"),
-    "note": ("note", "{}"),
-}
-"""Of a table for people: columns of the one for machines, and how they are written."""
 NAME = "report.html"
 INTRODUCTION = """\
 The evaluation of PAnDA: Rethinking Metric Differential Privacy Optimization at Scale with
@@ -140,7 +116,7 @@ def described(item: Item, city: Results, rows: Frame) -> tuple[str, list[list[Fa
     said += " Means and 1.96 standard deviations over the repeats. " + comparison(table)
     written = {
         heading: table[name].map(form.format, na_action="ignore")
-        for heading, (name, form) in SHOWN.items()
+        for heading, (name, form) in DECLARED["columns"].items()
         if name in table
     }
     people = table[[]].assign(**written).dropna(axis=1, how="all").fillna("")

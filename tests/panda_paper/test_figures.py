@@ -112,9 +112,11 @@ def test_the_expected_union_grows_with_users(toy_figures: Any) -> None:
 
 def test_unknown_methods_are_refused(toy_figures: Any) -> None:
     study, _ = toy_figures
+    options = (("alpha", 0.9), ("part", 16.0))
     for kind in set(KINDS) - {"method"}:
+        cell = Cell(kind, "linear", Setting(20, outputs=4, users=2), options=options)
         with pytest.raises(MethodError, match="there is no decay 'linear'"):
-            KINDS[kind](draw_cell(study, Cell(kind, "linear", Setting(20, outputs=4, users=2))))
+            KINDS[kind](draw_cell(study, cell))
 
 
 def test_accounts_are_the_same_again(toy_figures: Any) -> None:

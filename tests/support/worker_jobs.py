@@ -7,8 +7,10 @@ import pickle
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import panda_mdp as pm
 from panda_mdp.survey.bench import Outcome
 
 
@@ -50,3 +52,9 @@ class Signals:
             msg = "oops"
             raise ZeroDivisionError(msg)
         return Outcome({"answer": prepared(job)()})
+
+
+def noted(path: Path, problem: pm.Problem) -> pm.Mechanism:
+    """A method that leaves a file where it ran."""
+    path.write_text("made")
+    return pm.exponential(problem)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
-from worker_jobs import Signals
+from worker_jobs import Signals, noted
 
 import panda_mdp as pm
 from panda_mdp.compute.closure import ClosureTuning
@@ -67,22 +69,11 @@ def test_both_phases_are_measured_without_a_single_table() -> None:
     assert np.allclose(outcome.values["marginal"].sum(axis=1), 1)
 
 
-def test_loops_are_compiled_for_every_method_once() -> None:
-    methods = choose_methods(["exponential", "planar_laplace", "exponential_tight"])
-    compiled = list(Comparison(small_problem()).compile_kernels(methods))
-    assert sorted(m.name for m in compiled) == sorted(m.name for m in methods)
-
-
-def test_the_solver_s_loops_are_compiled_on_their_own() -> None:
-    """The types must be those of a solve: other ones would be compiled for nothing."""
-    from panda_mdp.compute.numba.pdhg import run
-
-    comparison = Comparison(small_problem())
-    comparison.load_solver()
-    alone = set(run.signatures)
-    (optimal,) = choose_methods(["optimal"])
-    comparison.rehearse(optimal)
-    assert set(run.signatures) == alone
+def test_every_method_is_rehearsed_before_the_first_run(tmp_path: Path) -> None:
+    names = ("one", "two", "three")
+    methods = [Method(name, name, partial(noted, tmp_path / name)) for name in names]
+    Comparison(small_problem()).compile_kernels(methods)
+    assert {path.name for path in tmp_path.iterdir()} == {*names}
 
 
 def test_kernels_are_loaded_on_a_problem_that_reaches_them() -> None:

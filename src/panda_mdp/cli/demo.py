@@ -50,8 +50,7 @@ def run_demo(folder: Path, console: Console, demo: Demo = WHOLE) -> list[MethodR
         problem = draw.problem
     progress_console().print(COMPILING, soft_wrap=True)
     with working("compiling once"):
-        for _ in Comparison(problem).compile_kernels(demo.methods):
-            pass
+        Comparison(problem).compile_kernels(demo.methods)
     limits = tuple(method.demo_seconds for method in demo.methods)
     outcomes = list(run_all(demo.methods, problem, limits))
     print_comparison(console, outcomes, "Synthetic city, 1 task")

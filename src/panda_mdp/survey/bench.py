@@ -12,9 +12,8 @@ the paper its cells.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
@@ -36,7 +35,6 @@ from panda_mdp.base.text import Facts
 from panda_mdp.compute.closure import NEAR_NATS, Closure
 from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import attack
-from panda_mdp.methods.optimal.program import constraint_graph
 from panda_mdp.methods.words import as_words
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.quantise import TOTAL
@@ -291,38 +289,21 @@ class Comparison:
         outputs = np.arange(min(4, domain.size))
         return Problem(domain, outputs, domain.distances(None, outputs), 1 / domain.diameter)
 
-    def compile_kernels(self, methods: Sequence[Method]) -> Iterator[Method]:
-        """Compile what the methods call, for the first run on a machine; each when that is done.
+    def compile_kernels(self, methods: Sequence[Method]) -> None:
+        """Compile what the methods call, for the first run on a machine.
 
         Two processes share the work: the compiler uses one core. Compiled loops stay on the disk,
         where a later run loads them in seconds.
         """
         # What takes longest comes first, and beside it what has no loops in common with it.
         plain, timed = ([m for m in methods if m.timed == how] for how in (False, True))
-        tasks: list[Method | None] = [None] if timed else []
-        tasks += [*plain, *reversed(timed)]
+        timed = sorted(timed, key=lambda method: method.name != "optimal")
+        tasks = [*timed[:1], *plain, *timed[1:]]
         with uninterrupted():
             pool = copies().Pool(min(COMPILERS, len(tasks)), forget_fork)
         with pool:
-            ready = pool.imap_unordered(self._compiled, tasks)
             # A process that was ended from outside never answers: its loops are compiled later.
-            with contextlib.suppress(multiprocessing.TimeoutError, StopIteration):
-                while True:
-                    method = ready.next(Tuning().start_seconds)
-                    if method is not None:
-                        yield method
-
-    def _compiled(self, method: Method | None) -> Method | None:
-        """In a pool's process: a method rehearsed, or the solver's own loops where it is None."""
-        self.load_solver() if method is None else self.rehearse(method)
-        return method
-
-    def load_solver(self) -> None:
-        """One step of the first-order method, whose loops take as long to compile as all others."""
-        from panda_mdp.methods.optimal.graph_solver import CpuSolver
-
-        small = self.small
-        CpuSolver(small, constraint_graph(small.domain, small.epsilon), _even(small)).advance(1)
+            pool.map_async(self.rehearse, tasks, 1).wait(Tuning().start_seconds)
 
 
 def _even(problem: Problem) -> FloatArray:
