@@ -1,4 +1,4 @@
-"""Tables and figures as files, the paper's values beside ours, and one page on everything.
+"""Tables and figures as files, the paper's values beside ours, and a page on the paper's claims.
 
 `mean` and `spread`, 1.96 standard deviations, are over the repeats that ended; `paper` is the
 paper's entry as it stands; `difference` is ours less the paper's mean, `inside` says whether ours
@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.text import Facts
-from panda_mdp.plot.html import write_page
 from panda_mdp.plot.style import save_figure
 from panda_paper.claims import CLAIMS
 from panda_paper.figures import draw_figure, drawn_rows
@@ -26,7 +24,7 @@ from panda_paper.items import DECLARED, ITEMS, Item, paper_row
 from panda_paper.paper import PaperValue, paper_value, readme_value
 from panda_paper.results import SPREAD, Frame, Results, load_results
 
-NAME = "report.html"
+NAME = "report.md"
 INTRODUCTION = """\
 The evaluation of PAnDA: Rethinking Metric Differential Privacy Optimization at Scale with
 Anchor-Based Approximation (CCS 2025), run again. Published accounting follows the choices of the
@@ -97,32 +95,6 @@ def comparison(table: Frame) -> str:
     )
 
 
-def described(item: Item, city: Results, rows: Frame) -> tuple[str, list[list[Facts]]]:
-    """What there is to say of an item, and its tables for people: of a figure what it shows, and
-    how many cells ended without a result, with what the first of them says."""
-    priors = {"uniform": "uniform", "real": str(city.facts.get("real_prior"))}
-    place = city.title
-    if city.facts.get("synthetic"):
-        place = "SYNTHETIC, not comparable with the paper"
-    said = (
-        f"City: {place} ({city.facts.get('nodes', 0):,} nodes). Prior: "
-        f"{'; '.join(priors[name] for name in sorted({*rows['prior']}))}."
-    )
-    if item.measure is None:
-        ended = rows[rows["status"] != "done"].groupby(["method", "status"])["note"]
-        unfinished = ended.agg(["size", "first"]).reset_index()
-        return said, [drawn_rows(item.name, rows), unfinished.to_dict("records")]
-    table = summarise(item, rows, city.name)
-    said += " Means and 1.96 standard deviations over the repeats. " + comparison(table)
-    written = {
-        heading: table[name].map(form.format, na_action="ignore")
-        for heading, (name, form) in DECLARED["columns"].items()
-        if name in table
-    }
-    people = table[[]].assign(**written).dropna(axis=1, how="all").fillna("")
-    return said, [people.to_dict("records")]
-
-
 def markdown(rows: Sequence[Facts]) -> str:
     """Rows of texts as a table.
 
@@ -139,44 +111,54 @@ def markdown(rows: Sequence[Facts]) -> str:
 def write_item(item: Item, city: Results) -> list[Path]:
     """Write an item's files into the city's folder; returns their paths.
 
-    A table becomes CSV and markdown, a figure PNG, SVG and markdown.
+    A table becomes CSV and markdown, a figure PNG, SVG and markdown: what it shows, and how many
+    cells ended without a result, with what the first of them says.
     """
     rows = city.shown(item)
-    said, tables = described(item, city, rows)
-    parts = [f"# {item.name}: {item.title}", said, *filter(None, map(markdown, tables))]
+    name, place = city.title, city.folder / item.name
+    if city.facts.get("synthetic"):
+        name = "SYNTHETIC, not comparable with the paper"
+    priors = {"uniform": "uniform", "real": str(city.facts.get("real_prior"))}
+    prior = "; ".join(priors[one] for one in sorted({*rows["prior"]}))
+    parts = [
+        f"# {item.name}: {item.title}",
+        f"City: {name} ({city.facts.get('nodes', 0):,} nodes). Prior: {prior}. Means and 1.96 "
+        "standard deviations over the repeats.",
+    ]
     if item.measure is None:
-        parts.insert(1, f"![{item.title}]({item.name}.png)")
         figure = draw_figure(item.name, rows, city.title)
-        paths = [save_figure(figure, city.folder / f"{item.name}{end}") for end in (".png", ".svg")]
+        paths = [save_figure(figure, f"{place}{end}") for end in (".png", ".svg")]
+        ended = rows[rows["status"] != "done"].groupby(["method", "status"])["note"]
+        unfinished = ended.agg(["size", "first"]).reset_index()
+        parts += [f"![{item.title}]({item.name}.png)", markdown(drawn_rows(item.name, rows))]
+        parts += [markdown(unfinished.to_dict("records"))]
     else:
-        text = summarise(item, rows, city.name).to_csv(index=False)
-        paths = [write_whole(city.folder / f"{item.name}.csv", text)]
-    return [*paths, write_whole(city.folder / f"{item.name}.md", "\n\n".join(parts) + "\n")]
+        table = summarise(item, rows, city.name)
+        paths = [write_whole(Path(f"{place}.csv"), table.to_csv(index=False))]
+        written = {
+            heading: table[name].map(form.format, na_action="ignore")
+            for heading, (name, form) in DECLARED["columns"].items()
+        }
+        people = table[[]].assign(**written).dropna(axis=1, how="all").fillna("")
+        parts += [comparison(table), markdown(people.to_dict("records"))]
+    text = "\n\n".join(filter(None, parts)) + "\n"
+    return [*paths, write_whole(Path(f"{place}.md"), text)]
 
 
 def write_report(folder: Path) -> Path:
-    """Write the report on all results in a folder (and right below it) as one HTML file in it.
+    """Write what the results in a folder, and right below it, say about the paper's claims.
 
-    Nothing is run and no city is read: every number comes from the result rows. The file asks for
-    nothing from outside.
+    Nothing is run and no city is read: every number comes from the result rows.
     """
-    cities = load_results(folder)
-    parts: list[Any] = [INTRODUCTION]
-    for city in cities:
+    parts = ["# PAnDA, reproduced", INTRODUCTION]
+    for city in load_results(folder):
         facts = {**city.facts, **{f"machine {k}": v for k, v in city.environments.items()}}
-        parts += [f"# {city.title}", [{"of": name, "is": one} for name, one in facts.items()]]
-        parts += [f"# {city.title}: the paper's claims", claims_rows(city)]
-    for city in cities:
-        for item in ITEMS.values():
-            rows = city.of(item.name)
-            if len(rows):
-                said, tables = described(item, city, rows)
-                parts += [f"# {city.title}, {item.name}: {item.title}", said]
-                if item.measure is None:
-                    parts.append(draw_figure(item.name, rows, city.title))
-                parts += tables
-    title = f"PAnDA, reproduced: {' and '.join(city.title for city in cities)}"
-    return write_page(folder / NAME, title, parts)
+        about = [{"of": name, "is": one} for name, one in facts.items() if one]
+        written = [name for name in ITEMS if (city.folder / f"{name}.md").exists()]
+        place = city.folder.relative_to(folder).as_posix()
+        links = ", ".join(f"[{name}]({place}/{name}.md)" for name in written)
+        parts += [f"## {city.title}", links, markdown(about), markdown(claims_rows(city))]
+    return write_whole(folder / NAME, "\n\n".join(filter(None, parts)) + "\n")
 
 
 def claims_rows(city: Results) -> list[Facts]:

@@ -113,7 +113,7 @@ def reproduce(
     Results are saved cell by cell under DIR/CITY and used again: an interrupted run goes on where
     it was, and tables show all repeats that the folder holds. Published accounting follows the
     published code and has no guarantee; its audited epsilon is printed beside the claimed one.
-    'list' shows the items, 'report' writes one page (DIR/report.html) on all results in DIR,
+    'list' shows the items, 'report' writes a page (DIR/report.md) on all results in DIR,
     without running anything.
 
     Options:
@@ -148,7 +148,7 @@ def reproduce(
         progress_console().print(f"interrupted; what was done is in {study.folder}")
         raise typer.Exit(INTERRUPTED) from None
     for item, ran in zip(items, parts, strict=True):
-        for path in write_item(item.with_all_of(ran), results):
+        for path in write_item(item.with_all_of(ran), results) if ran.plan else ():
             console.print(str(path), soft_wrap=True)
     tell_failures({cell: results.lines[cell] for cell in cells})
 

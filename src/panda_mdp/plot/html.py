@@ -72,8 +72,8 @@ def write_map(
 def write_page(
     path: FilePath, title: str, parts: Iterable[str | list[dict[str, Any]] | Figure]
 ) -> Path:
-    """Write a page of sentences, headings ("# ..."), tables (rows with the same names) and pictures
-    that needs nothing else; everything is escaped, floats have four digits."""
+    """Write a page of sentences, tables (rows with the same names) and pictures that needs nothing
+    else; everything is escaped, floats have four digits."""
 
     def text(value: object) -> str:
         return f"{value:.4g}" if isinstance(value, float) else html.escape(str(value))
@@ -81,12 +81,11 @@ def write_page(
     body = []
     for part in parts:
         if isinstance(part, str):
-            heading = part.removeprefix("# ")
-            body.append(f"<p>{text(part)}" if heading == part else f"<h2>{text(heading)}</h2>")
+            body.append(f"<p>{text(part)}")
         elif isinstance(part, list):
-            head = "".join(f"<th>{text(name)}" for name in (part[0] if part else {}))
-            lines = ("<tr>" + "".join(f"<td>{text(one)}" for one in row.values()) for row in part)
-            body.append(f"<div><table><tr>{head}{''.join(lines)}</table></div>")
+            lines = [[*row] for row in part[:1]] + [[*row.values()] for row in part]
+            cells = ("".join(f"<td>{text(one)}" for one in line) for line in lines)
+            body.append(f"<div><table><tr>{'<tr>'.join(cells)}</table></div>")
         else:
             raw = io.BytesIO()
             part.savefig(raw, format="png")
