@@ -43,7 +43,7 @@ class Curve:
     method: str
     look: Facts
     mean: Frame
-    spread: Frame
+    deviation: Frame
     flat: bool
     """Whether it is one number, whatever the place."""
 
@@ -58,18 +58,15 @@ def curves(panel: Facts, rows: Frame) -> list[Curve]:
             fitting = fitting[fitting.reindex(columns=[name])[name] == value]
         for method in named(line.get("methods", [panel.get("method")])):
             mine = fitting[fitting["method"] == method]
-            mean, deviation = (
-                means_of(mine, line["value"], [axis], of=of) * line.get("times", 1)
-                for of in ("mean", "std")
-            )
+            points = means_of(mine, line["value"], [axis], of=["mean", "std"])
             label = line.get("label", method)
-            if len(mean):
+            if len(points):
                 names = (label, method, method.split()[0])
                 look = next((LOOKS[name] for name in names if name in LOOKS), {"color": INK})
                 look = {**look, **line.get("look", {})}
-                found.append(
-                    Curve(label, method, look, mean, SPREAD * deviation, line.get("flat", False))
-                )
+                points = points * line.get("times", 1)
+                flat = line.get("flat", False)
+                found.append(Curve(label, method, look, points["mean"], points["std"], flat))
     return found
 
 
@@ -158,7 +155,7 @@ def draw_curve(axes: Axes, curve: Curve) -> None:
 
     finite = np.isfinite(curve.mean) & np.isfinite(curve.mean.index)
     # A single repeat has no spread, and numbers that are all the same none but rounding.
-    mean, above = curve.mean[finite], curve.spread[finite]
+    mean, above = curve.mean[finite], SPREAD * curve.deviation[finite]
     above = above.where(above > 1e-9 * mean.abs(), 0.0)
     look = {"linewidth": 1.8, "label": curve.label, **curve.look}
     if curve.method.endswith("text"):

@@ -136,7 +136,11 @@ class Results:
 
 
 def means_of(
-    rows: Frame, value: str, axes: Sequence[str], across: Sequence[str] = (), of: str = "mean"
+    rows: Frame,
+    value: str,
+    axes: Sequence[str],
+    across: Sequence[str] = (),
+    of: Any = "mean",
 ) -> Frame:
     """Means of a value, or what else is taken of the repeats: by places, with columns for the rest.
 

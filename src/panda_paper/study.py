@@ -13,7 +13,6 @@ from panda_mdp.base.arrays import FloatArray, IntArray, stopwatch
 from panda_mdp.base.text import Facts
 from panda_mdp.city.city import City
 from panda_mdp.city.draw import draw_problem
-from panda_mdp.errors import CityError
 from panda_mdp.panda.coins import Decay
 from panda_mdp.prior import Prior
 from panda_mdp.problem import Problem
@@ -75,7 +74,7 @@ class Study:
     def street_counts(self, domain: Domain) -> IntArray:
         """How many streets end at each record's node."""
         ends = np.concatenate([self.city.u, self.city.v])
-        return np.bincount(ends, minlength=self.city.nodes)[_nodes(domain)]
+        return np.bincount(ends, minlength=self.city.nodes)[np.asarray(domain.nodes)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +117,7 @@ def draw_cell(study: Study, cell: Cell, limit: float | None = None) -> Draw:
     problem, seconds = _drawn(
         study, setting.records, setting.outputs, setting.tasks, cell.repeat, setting.prior
     )
-    domain = problem.domain
-    fresh = Domain.from_points(domain.lat, domain.lon).with_nodes(_nodes(domain))
+    fresh = problem.domain.take(np.arange(problem.size))
     problem = replace(problem, domain=fresh, epsilon=setting.epsilon)
     generator = np.random.default_rng([cell.repeat, USERS_STREAM])
     count = min(setting.users, int(np.count_nonzero(problem.prior)))
@@ -138,9 +136,3 @@ def _drawn(
         problem = study.real_prior(problem.domain).on(problem)
     ((_, seconds),) = spent("draw")
     return problem, seconds
-
-
-def _nodes(domain: Domain) -> IntArray:
-    if domain.nodes is None:
-        raise CityError("the domain does not know its city's nodes; make it with city.domain(...)")
-    return domain.nodes

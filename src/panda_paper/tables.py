@@ -44,7 +44,7 @@ def summarise(item: Item, rows: Frame, city: str) -> Frame:
     """One row per method and setting, in the item's order, whichever sizes were run."""
     measure = str(item.measure)
     rows = rows.dropna(axis=1, how="all")
-    rows = rows.reindex(columns=[*{**rows, **dict.fromkeys([*LARGEST, "holds", measure])}])
+    rows = rows.reindex(columns=[*dict.fromkeys([*rows, *LARGEST, "holds", measure])])
     rows = rows.sort_values("records", kind="stable")
     rows = rows.sort_values("method", kind="stable", key=lambda one: one.map(item.methods.index))
     groups = rows.groupby(KEYS, sort=False)
@@ -138,6 +138,7 @@ def write_item(item: Item, city: Results) -> list[Path]:
         written = {
             heading: table[name].map(form.format, na_action="ignore")
             for heading, (name, form) in DECLARED["columns"].items()
+            if name in table
         }
         people = table[[]].assign(**written).dropna(axis=1, how="all").fillna("")
         parts += [comparison(table), markdown(people.to_dict("records"))]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import scipy
 
 from panda_mdp.base.arrays import FloatArray
@@ -28,19 +31,24 @@ def local_epsilons(table: Table) -> FloatArray:
     Its maximum over the records is the audited epsilon (up to rounding). Infinite where an output
     is possible for the record and impossible for another, or the other way round.
     """
-    weights = np.asarray(table.weights)
-    zero = weights == 0
-    used = ~zero.all(axis=0)
-    if zero[:, used].any():
-        # In such a column every record has one of the other kind.
-        return np.full(table.problem.size, np.inf)
-    logs = np.log(weights[:, used].astype(float))
+    logs = _logarithms(table.weights)
     rates = np.empty(table.problem.size)
     for rows, distance in table.problem.domain.blocks():
         np.put_along_axis(distance, np.arange(len(rates))[rows, None], np.inf, axis=1)
-        gaps = scipy.spatial.distance.cdist(logs[rows], logs, "chebyshev")
+        gaps = _known_gaps(scipy.spatial.distance.cdist(logs[rows], logs, "chebyshev"))
         rates[rows] = (gaps / distance).max(axis=1)
     return rates
+
+
+def _logarithms(weights: npt.ArrayLike) -> FloatArray:
+    """Of integer weights: two impossible outcomes tell nothing apart, a possible and an impossible
+    one everything."""
+    numbers = np.asarray(weights, dtype=float)
+    return np.log(numbers, out=np.full(numbers.shape, -2 * UNBOUNDED), where=numbers > 0)
+
+
+def _known_gaps(gaps: npt.NDArray[Any]) -> FloatArray:
+    return np.where(gaps > UNBOUNDED, np.inf, gaps)
 
 
 def radius_of_share(table: Table, record: int, share: float) -> float:
@@ -61,9 +69,7 @@ def privacy_losses(table: Table, reach: float, bins: int = 40) -> tuple[FloatArr
     generator = np.random.default_rng(0)
     count = min(CURVE_RECORDS, domain.size)
     some = np.sort(generator.choice(domain.size, count, replace=False))
-    weights = np.asarray(table.weights[some], dtype=float)
-    # Two impossible outcomes tell nothing apart, a possible and an impossible one everything.
-    logs = np.log(weights, out=np.full(weights.shape, -2 * UNBOUNDED), where=weights > 0)
+    logs = _logarithms(table.weights[some])
     distance = domain.distances(some, some)[np.triu_indices(count, 1)]
     near_pairs = distance <= reach
     gap = scipy.spatial.distance.pdist(logs, "chebyshev")
@@ -72,5 +78,4 @@ def privacy_losses(table: Table, reach: float, bins: int = 40) -> tuple[FloatArr
     )
     # Distances of ages are whole years: bins between them are empty.
     seen = np.isfinite(found.statistic)
-    largest = np.where(found.statistic > UNBOUNDED, np.inf, found.statistic)
-    return found.bin_edges[1:][seen], largest[seen]
+    return found.bin_edges[1:][seen], _known_gaps(found.statistic[seen])
