@@ -87,7 +87,7 @@ def comparison(table: Frame) -> str:
     """How many of our means lie inside the paper's intervals, over all and by method."""
     judged = table.dropna(subset=["inside"])
     groups = judged["inside"].groupby(judged["method"], sort=False)
-    parts = ", ".join(f"{method} {flags.sum()}/{len(flags)}" for method, flags in groups)
+    parts = ", ".join(f"{method} {sum(flags):d}/{len(flags)}" for method, flags in groups)
     return (
         f"Our mean lies inside the paper's interval in {sum(judged['inside'])} of {len(judged)} "
         f"entries that have one, and the two intervals overlap in {sum(judged['overlap'])}. "

@@ -95,6 +95,7 @@ def test_the_markdown_shows_claim_audit_and_misses(rome: Results) -> None:
     assert published["loss over true records"] == "600"
     assert rows["LP"]["ended"] == "time limit 1" and rows["LP"]["note"] == "stopped after 1800 s"
     assert "in 1 of 2 entries" in path.read_text()
+    assert "EM 1/1, PAnDA-e published 0/1." in path.read_text()
 
 
 def test_nothing_to_compare_with_is_said(rome: Results) -> None:
