@@ -26,6 +26,7 @@ from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.panda.audit import audit_panda
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.coins import BernoulliAnchors
+from panda_mdp.panda.margins import feasibility
 from panda_mdp.panda.run import panda
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.problem import Outputs, Problem
@@ -102,18 +103,26 @@ def exact(draw: Draw, selection: BernoulliAnchors | None = None) -> Outcome:
     """
     problem = draw.problem
     coins = selection or BernoulliAnchors(draw.decay, alpha=0.95, rate=0.5, neighbours=problem.size)
+    law = coins.on(problem.domain)
+    fit = feasibility(law, problem.epsilon, draw.delta, problem.prior, problem.size)
+    values: Facts = {
+        "claimed_epsilon": problem.epsilon,
+        "delta": draw.delta,
+        "phase_one_epsilon": fit.cost.rate,
+        "shortfall": fit.shortfall,
+    }
+    if not fit.fits:
+        # What each condition says before its reasons.
+        reasons = "; ".join(str(error).partition(":")[0] for error in fit.problems)
+        return Outcome(values, (), "infeasible", reasons)
     options = PandaOptions(weights="prior", gap=GAP, time_limit=draw.limit)
-    spent = stopwatch()
     try:
         result = panda(problem, draw.users, coins, draw.delta, options, seed=draw.seed)
     except InfeasibleError as error:
-        # What each condition says, before its reasons.
-        reasons = "; ".join(one.partition(": ")[0] for one in str(error).split(" Also: "))
-        claimed = {"claimed_epsilon": problem.epsilon}
-        return Outcome(claimed, spent("accounts"), "infeasible", reasons)
+        # Its first sentence, without its remedy.
+        return Outcome(values, (), "infeasible", str(error).split(". ")[0])
     verdict = audit_panda(result)
-    values = {
-        "claimed_epsilon": problem.epsilon,
+    values |= {
         "loss_m": METRES * result.loss,
         "anchors": len(result.anchors),
         "variables": len(result.anchors) * problem.outputs_count,
