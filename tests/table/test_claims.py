@@ -174,7 +174,8 @@ def test_limits_of_panda_are_kept_by_the_clock_that_is_given():
         with within(math.inf, clock):
             run = pm.panda(problem, [1, 2], selection, 0.05, options=options)
         assert run.guarantee.epsilon == 1.0
-        assert begin <= looks <= begin + 30
+        # Without the jump there are more than a hundred.
+        assert begin <= looks <= begin + 40
     for most in (3, 100, 400):
         begin, looks = most, 0
         with within(30.0, clock), pytest.raises(TimeLimitError):
