@@ -33,6 +33,7 @@ ROW = {
     "holds",
     "attacker_error",
     "vulnerability",
+    "delta",
     "kept",
     "topics",
     "seconds",
@@ -123,6 +124,23 @@ def test_compare_agrees_with_the_library(city_file: Path, tmp_path: Path) -> Non
     assert row["loss"] == table.loss
     seen = pm.attack(table)
     assert (row["attacker_error"], row["vulnerability"]) == (seen.error, seen.vulnerability)
+
+
+def test_an_attacker_sees_both_phases(city_file: Path, tmp_path: Path) -> None:
+    """What anchors and report tell together, and delta as a column."""
+    from panda_mdp.city.draw import draw_problem
+    from panda_mdp.survey.registry import choose_methods
+
+    target = tmp_path / "rows.json"
+    shown = call("compare", city_file, "--records", "40", "--outputs", "5", "--methods",
+                 "exponential,panda,panda_candidates", "--json", target)  # fmt: skip
+    assert "δ" in shown.stdout.split()
+    plain, balls, candidates = json.loads(target.read_text())
+    assert (plain["delta"], balls["delta"], candidates["delta"]) == (None, 0.0, 1e-7)
+    problem = draw_problem(pm.load_city(city_file), 40, 5, 1, 5.0, 0).problem
+    seen = pm.attack(choose_methods(["panda"])[0].run(problem).seen)
+    assert (balls["attacker_error"], balls["vulnerability"]) == (seen.error, seen.vulnerability)
+    assert balls["vulnerability"] > plain["vulnerability"]
 
 
 def test_a_limit_that_bites_is_stated(city_file: Path, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def panda(
         )
     if study:
         lost = f"{run.loss:.4f} {problem.loss_unit}"
-        typer.echo(f"loss of these users {lost}; no guarantee: {run.reasons}")
+        typer.echo(f"loss of these users {lost}; no guarantee: {'; '.join(run.reasons)}")
         raise typer.Exit(1)
     with working("auditing all pairs, and solving the whole table"):
         verdict = audit_panda(run)

@@ -28,11 +28,14 @@ COLUMNS = {
     "MB": ("peak_mb", ",.0f"),
 }
 """Of a comparison: a number and how it is written."""
+OF_PHASES = {"δ": ("delta", ".0e")}
+"""Beside these where there are two phases."""
 OF_WORDS = {"kept": ("kept", ".1%"), "topic\ntold": ("topics", ".1%")}
 """Instead of the last two, where records are words."""
 NOTES = (
-    "Attacker: the best who knows the table and the prior; how far off on average, how often the "
-    "guess of the record is right. What helps the user helps the attacker: docs/lab.md.",
+    "Attacker: the best who knows the table and the prior, and sees both of two phases; how far "
+    "off on average, how often the guess of the record is right. What helps the user helps the "
+    "attacker: docs/lab.md.",
     "optimal makes the loss alone least; optimal_then, within 1 % of that loss, how often a guess "
     "is right (solve --then); dominate, at the loss of planar Laplace noise, all that guesses gain "
     "(solve --radius).",
@@ -65,6 +68,8 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
     columns = COLUMNS
     if any(outcome.kept is not None for outcome in outcomes):
         columns = dict([*COLUMNS.items()][: -len(OF_WORDS)]) | OF_WORDS
+    if any(outcome.delta is not None for outcome in outcomes):
+        columns = columns | OF_PHASES
     for heading in columns:
         said = heading.format(unit=unit, per=problem.domain.unit)
         table.add_column(said, justify="right", no_wrap=True)

@@ -33,8 +33,9 @@ from panda_mdp.base.processes import (
 )
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.closure import NEAR_NATS, Closure
-from panda_mdp.errors import PandaError
+from panda_mdp.errors import MethodError, PandaError
 from panda_mdp.meaning.attack import attack
+from panda_mdp.methods.second.objectives import quantity
 from panda_mdp.methods.words import as_words
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.quantise import TOTAL
@@ -49,6 +50,8 @@ REHEARSED = 600
 """Records of the problem that kernels are loaded on: fewer do not reach the compiled loops."""
 REHEARSAL_SECONDS = 2.0
 COMPILERS = 2
+MOST_GUESSED = 1 << 22
+"""Chances of records and what is told, up to which the best guess of the place is looked for."""
 NO_MEMORY = "needs more memory than there is"
 
 
@@ -184,6 +187,8 @@ class MethodRun:
     """Expected error of the best attacker who knows table and prior, in the domain's unit."""
     vulnerability: float | None = None
     """How often that attacker's best guess of the record is right."""
+    delta: float | None = None
+    """How often more than epsilon may be told; of PAnDA's."""
     seconds: float | None = None
     peak_mb: float | None = None
     note: str = ""
@@ -258,10 +263,20 @@ class Comparison:
         seconds = time.perf_counter() - start
         values: Facts = {"seconds": seconds, "peak_mb": peak_mb(), "loss": made.loss}
         if isinstance(made, PandaTable):
-            exception = f" but for delta {made.delta:g}" if made.delta else ""
-            note = f"epsilon holds{exception}; a user downloads {made.download:,} bytes"
-            values |= {"audited_epsilon": made.scheme.audited_epsilon, "holds": True}
-            return Outcome({**values, "marginal": made.matrix}, note=note)
+            note = f"a user downloads {made.download:,} bytes"
+            values |= {
+                "audited_epsilon": made.scheme.audited_epsilon,
+                "holds": True,
+                "delta": made.delta,
+                "marginal": made.matrix,
+            }
+            # Where releases are too many to be visited, nothing is said of who sees them.
+            with contextlib.suppress(MethodError):
+                both = made.seen.matrix
+                values["vulnerability"] = quantity(self.problem, "vulnerability", None, both)
+                if both.size <= MOST_GUESSED:
+                    values["attacker_error"] = quantity(self.problem, "error", None, both)
+            return Outcome(values, note=note)
         seen = attack(made, radii=())
         values |= {
             "lower_bound": made.lower_bound,
