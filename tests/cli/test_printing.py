@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from helpers import displacement_problem, random_domain
 from rich.console import Console
 
@@ -12,11 +13,23 @@ from panda_mdp.survey.bench import MethodRun
 from panda_mdp.survey.registry import methods
 
 
-def test_the_comparison_fits_80_characters_with_the_attackers_columns():
+@pytest.mark.parametrize("delta", [None, 1e-7])
+def test_the_comparison_fits_80_characters_with_the_attackers_columns(delta: float | None):
     problem = displacement_problem(random_domain("haversine", 4), range(4), 0.5)
     outcomes = [
         MethodRun(
-            method, problem, 12.3456, 11.2345, None, 15.4321, True, 10.1234, 0.12345, 1234.56, 12345
+            method,
+            problem,
+            12.3456,
+            11.2345,
+            None,
+            15.4321,
+            True,
+            10.1234,
+            0.12345,
+            1234.56,
+            12345,
+            delta=delta,
         )
         for method in methods().values()
     ]
@@ -29,3 +42,4 @@ def test_the_comparison_fits_80_characters_with_the_attackers_columns():
     assert "attacker" in table
     assert "guess" in table
     assert table.count("12.35%") + table.count("12.34%") == len(outcomes)
+    assert table.count("1e-07") == (0 if delta is None else len(outcomes))

@@ -29,7 +29,7 @@ COLUMNS = {
 }
 """Of a comparison: a number and how it is written."""
 OF_PHASES = {"δ": ("delta", ".0e")}
-"""Beside these where there are two phases."""
+"""Instead of the last, where some methods have two phases."""
 OF_WORDS = {"kept": ("kept", ".1%"), "topic\ntold": ("topics", ".1%")}
 """Instead of the last two, where records are words."""
 NOTES = (
@@ -39,8 +39,8 @@ NOTES = (
     "optimal makes the loss alone least; optimal_then, within 1 % of that loss, how often a guess "
     "is right (solve --then); dominate, at the loss of planar Laplace noise, all that guesses gain "
     "(solve --radius).",
-    "Audited ε: over all pairs of records, on the integers that are sampled. MB: largest resident "
-    "memory of a process of its own.",
+    "Audited ε: over all pairs of records, on the integers that are sampled. MB, or `peak_mb` of "
+    "--json: largest resident memory of a process of its own.",
 )
 
 
@@ -69,7 +69,7 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
     if any(outcome.kept is not None for outcome in outcomes):
         columns = dict([*COLUMNS.items()][: -len(OF_WORDS)]) | OF_WORDS
     if any(outcome.delta is not None for outcome in outcomes):
-        columns = columns | OF_PHASES
+        columns = dict([*columns.items()][:-1]) | OF_PHASES
     for heading in columns:
         said = heading.format(unit=unit, per=problem.domain.unit)
         table.add_column(said, justify="right", no_wrap=True)

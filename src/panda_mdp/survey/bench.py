@@ -187,8 +187,6 @@ class MethodRun:
     """Expected error of the best attacker who knows table and prior, in the domain's unit."""
     vulnerability: float | None = None
     """How often that attacker's best guess of the record is right."""
-    delta: float | None = None
-    """How often more than epsilon may be told; of PAnDA's."""
     seconds: float | None = None
     peak_mb: float | None = None
     note: str = ""
@@ -200,6 +198,8 @@ class MethodRun:
     """Of words: how often one is drawn as it is."""
     topics: float | None = None
     """How often the topic of ten words, of ten, is told from what was drawn."""
+    delta: float | None = None
+    """Of PAnDA's: how often more than epsilon may be told."""
 
     @property
     def failed(self) -> bool:
