@@ -65,8 +65,6 @@ def print_progress(step: Progress) -> None:
     sys.stderr.flush()
 
 
-FEW = 1 << 20
-"""Entries of a table with one row for all up to which it is an array."""
 GRACE = 0.05
 GRACE_SECONDS = 2.5
 """Of a time limit, and in seconds: by how much certifying may go beyond it."""
@@ -191,15 +189,13 @@ class Solver(ABC):
         yield from ()
 
     def last_resort(self, standing: Standing) -> Mechanism:
-        """A table that takes no time, where time is over and there is none: one row for all, of
-        which nothing has to be stored."""
+        """A table that takes no time, where time is over and there is none: one row for all."""
         problem = self.problem
-        floor = np.zeros(problem.outputs_count, np.int64)
-        floor[problem.best_single_output] = TOTAL
-        none = np.zeros(problem.size + 1, np.int64)
-        rows = FlooredRows(floor, none, none[:0].astype(np.int32), none[:0])
-        few = problem.size * problem.outputs_count <= FEW
-        return self.made(rows) if few else Mechanism(problem, rows, self.method)
+        each = np.arange(problem.size + 1)
+        best = np.full(problem.size, problem.best_single_output, np.int32)
+        none = np.zeros(problem.outputs_count, np.int64)
+        rows = FlooredRows(none, each, best, np.full(problem.size, TOTAL))
+        return Mechanism(problem, rows, self.method)
 
     def made(self, rows: FlooredRows) -> Mechanism:
         """A mechanism of whole numbers over a floor, as an array where that is not too large."""

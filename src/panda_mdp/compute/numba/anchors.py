@@ -161,14 +161,14 @@ def _unsafe_pairs(begin, end, first, ranked, coins, budgets, place, room, tiny, 
             for who in (x, y):
                 mass = 1.0
                 if room[i, y] >= 0.0:
-                    rest = 1.0 - _both_nearest(coins, who, ranked[x, 0], ranked[y, 0])
-                    if safe and rest <= worst[i] + ROUNDED:
-                        continue
-                    count, unseen = _unsafe_surrogates(
-                        x, y, who, ranked, rank, coins, budgets, place, room[i, y], tiny, chances,
-                        pairs, masses,
-                    )  # fmt: skip
-                    mass = masses[:count].sum() + unseen
+                    mass = 1.0 - _both_nearest(coins, who, ranked[x, 0], ranked[y, 0])
+                    # What is at most as much as the worst is not counted further.
+                    if not (safe and mass <= worst[i] + ROUNDED):
+                        count, unseen = _unsafe_surrogates(
+                            x, y, who, ranked, rank, coins, budgets, place, room[i, y], tiny,
+                            chances, pairs, masses,
+                        )  # fmt: skip
+                        mass = masses[:count].sum() + unseen
                 if mass > worst[i]:
                     worst[i] = mass
                     partner[i] = y

@@ -13,9 +13,8 @@ and Yang 2024), restarted on the fixed-point residual, with the primal weight ba
 No matrix is formed; float32 throughout: what is certified is computed in float64 from whatever the
 iterates are.
 
-`Halpern` holds the method, `graph_solver.py` what all machines share for a program;
-`cpu_solver.py` has the arrays of compiled loops over nodes and edges on all cores, `jax_solver.py`
-those on accelerators.
+`Halpern` holds the method, `graph_solver.py` what all machines share for a program and the arrays
+of compiled loops over nodes and edges on all cores, `jax_solver.py` those on accelerators.
 """
 
 from __future__ import annotations

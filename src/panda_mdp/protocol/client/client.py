@@ -30,7 +30,7 @@ from panda_mdp.errors import (
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.protocol.client.plans import Plan, Record, TablePlan
 from panda_mdp.protocol.client.rounds import AnchorsPlan, BallPlan
-from panda_mdp.protocol.client.trust import Trust, check_domain, check_heads, read_statement
+from panda_mdp.protocol.client.trust import Trust, check_heads, read_statement
 from panda_mdp.protocol.client.wire import Network, Wire
 from panda_mdp.protocol.ledger.books import (
     LEAST_AREA_KM2,
@@ -194,8 +194,7 @@ class Client(AbstractContextManager["Client"]):
             log.number_of(table.signed, f"table {table.name}")
             self.trust.check_version(stated, version, accept_update)
         plan = PLANS[info.kind](self, info)
-        if info.kind != "ball":
-            check_domain(stated, plan.domain)
+        plan.check_stated(stated)
         if expected is not None:
             whole = plan.table if isinstance(plan, TablePlan) else None
             expected.check(plan.domain, plan.cost.epsilon, whole)

@@ -34,16 +34,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, final
 import numpy as np
 
 from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.errors import (
-    MethodError,
-    ProtocolError,
-    SignatureError,
-    sealed,
-)
+from panda_mdp.errors import MethodError, ProtocolError, SignatureError, sealed
 from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import SystemBits, choose
+from panda_mdp.protocol.client.trust import check_domain
 from panda_mdp.protocol.ledger.books import (
     Books,
     Charge,
@@ -56,6 +52,7 @@ from panda_mdp.protocol.ledger.books import (
 from panda_mdp.protocol.messages.deployments import (
     AnyDeployment,
     PandaDeployment,
+    Statement,
     TableDeployment,
 )
 from panda_mdp.space.area import Area
@@ -225,7 +222,11 @@ class Plan(ABC):
     @property
     def identity(self) -> str | None:
         """Of the table that reports are drawn from, as the log has it; None for rounds."""
-        return None if self.info.kind == "anchors" else self.info.table.identity
+        return self.info.stated().get("table_identity")
+
+    def check_stated(self, stated: Statement) -> None:
+        """Raise unless the records are those that the operator signed."""
+        check_domain(stated, self.domain)
 
     @property
     def guarantee(self) -> Guarantee | None:

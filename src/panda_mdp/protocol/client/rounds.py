@@ -39,6 +39,7 @@ from panda_mdp.protocol.messages.deployments import (
     BallRows,
     RoundInfo,
     RoundRows,
+    Statement,
 )
 from panda_mdp.protocol.messages.signing import rows_digest, signed_bytes
 from panda_mdp.space.domain import Domain, check_record
@@ -89,6 +90,9 @@ class BallPlan(Plan):
             info=info,
             law=law,
         )
+
+    def check_stated(self, stated: Statement) -> None:
+        """Nothing more: the places that there are of records are signed as they are sent."""
 
     @property
     def size(self) -> int:

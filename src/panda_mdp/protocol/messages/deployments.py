@@ -498,11 +498,15 @@ class BallRows(Places):
             raise ProtocolError(
                 f"the server's rows cannot be read ({type(error).__name__}); ask again"
             ) from None
+
+        def sibling(*_: int) -> bytes:
+            return nodes.read(NODE_BYTES)
+
         try:
-            found = leaves and root_from(leaves, count, lambda *_: nodes.read(NODE_BYTES)).hex()
+            found = root_from(leaves, count, sibling).hex() if leaves else root
         except ValueError:
-            found = None
-        if found not in ({}, root) or nodes.read():
+            found = ""
+        if found != root or nodes.read():
             raise SignatureError(
                 "the rows of the ball are not those of the table that the operator signed; do not "
                 "report"

@@ -223,7 +223,7 @@ class Store:
             return
         try:
             with self.read() as session:
-                state = str(session.scalar(text(f"PRAGMA {pragma}(1)")))
+                state = str(session.scalar(text(f"PRAGMA {pragma}(1)"))).splitlines()[0]
         except DBAPIError as error:
             state = first_line(error)
         if state != "ok":
