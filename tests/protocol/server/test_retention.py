@@ -14,7 +14,7 @@ from sqlalchemy import select
 from panda_mdp.protocol.messages.catalogue import TableRef
 from panda_mdp.protocol.messages.deployments import TableDeploymentRequest
 from panda_mdp.protocol.messages.signing import SigningKey
-from panda_mdp.protocol.server.estimate import gather, span
+from panda_mdp.protocol.server.estimate import estimate, gather, span
 from panda_mdp.protocol.server.store.catalogue import examine, store_table
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import find, store_deployment
@@ -99,8 +99,7 @@ def test_estimates_are_of_what_is_left(store: Store) -> None:
     def look() -> tuple[str, int, np.ndarray]:
         with store.read() as session:
             row = find(session, "brief")
-            work, given, rows = gather(session, row)
-            found = work(given, rows)
+            found = estimate(gather(session, row))
             return span(session, row.id), found.reports, np.array(found.share)
 
     before = look()

@@ -27,7 +27,7 @@ from panda_mdp.protocol.messages.signing import digest_of
 from panda_mdp.protocol.messages.types import Count, Name
 from panda_mdp.protocol.server.auth import Token
 from panda_mdp.protocol.server.context import Context, Live
-from panda_mdp.protocol.server.estimate import gather, span
+from panda_mdp.protocol.server.estimate import estimate, gather, span
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.routes import (
     DESCRIBED,
@@ -263,7 +263,7 @@ def get_estimate(context: Shared, analyst: Analyst, name: Name) -> Response:
 
     def make() -> bytes:
         with context.store.read() as session:
-            work, given, rows = gather(session, row)
-        return context.pool.run(work, given, rows).model_dump_json().encode()
+            reported = gather(session, row)
+        return context.pool.run(estimate, reported).model_dump_json().encode()
 
     return answer(context.files(key, make))

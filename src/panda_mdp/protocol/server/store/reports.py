@@ -16,7 +16,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     delete,
-    exists,
     func,
     insert,
     select,
@@ -299,10 +298,7 @@ def _remove_some(store: Store, deployment: int, cutoff: datetime) -> int:
 
 def _remove_sent(store: Store, deployment: int, cutoff: datetime) -> None:
     """Delete anchor sets that nothing needs any more: rows of a round are drawn from while it is in
-    force, and estimates take its sets as long as it has reports."""
+    force."""
     with store.write() as session:
-        used = exists().where(
-            ReportRow.deployment == UploadRow.deployment, ReportRow.version == UploadRow.round
-        )
         old = delete(UploadRow).filter_by(deployment=deployment).where(UploadRow.at < cutoff)
-        session.execute(old.where(UploadRow.round < solved_round(session, deployment), ~used))
+        session.execute(old.where(UploadRow.round < solved_round(session, deployment)))
