@@ -70,8 +70,6 @@ def write_osm(city: City, path: Path, seed: int = 0) -> int:
             refs.append([a + 1, *inner, b + 1])
         for k, nodes in enumerate(refs):
             tags = {"highway": KINDS[k % len(KINDS)], "name": f"Street {k}", "surface": "asphalt"}
-            if k % 7 == 0:
-                tags["maxspeed"] = "50"
             writer.add_way(osmium.osm.mutable.Way(id=2 * k + 1, nodes=nodes, tags=tags))
             if k % 5 == 0:
                 house = {"building": "yes", "addr:housenumber": str(k)}
@@ -81,12 +79,25 @@ def write_osm(city: City, path: Path, seed: int = 0) -> int:
     return number - 1
 
 
+def write_graphml(city: City, path: Path) -> None:
+    """Write a city as OSMnx does: a street is two edges, there and back."""
+    import networkx
+    import osmnx
+
+    graph = networkx.MultiDiGraph(crs="epsg:4326", simplified=True)
+    for node, (lat, lon) in enumerate(zip(city.lat.tolist(), city.lon.tolist(), strict=True)):
+        graph.add_node(node, y=lat, x=lon)
+    for u, v, length in zip(city.u.tolist(), city.v.tolist(), city.length_m.tolist(), strict=True):
+        graph.add_edges_from([(u, v), (v, u)], length=length)
+    osmnx.save_graphml(graph, path)
+
+
 def write_files(city: City, folder: Path) -> dict[str, Path]:
     """The city in each format that is measured."""
     files = {kind: folder / f"city.{kind}" for kind in ("osm.pbf", "osm", "graphml", "npz")}
     write_osm(city, files["osm.pbf"])
     write_osm(city, files["osm"])
-    city.save(files["graphml"])
+    write_graphml(city, files["graphml"])
     city.save(files["npz"])
     return files
 

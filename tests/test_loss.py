@@ -70,21 +70,6 @@ def test_streets_of_length_zero_join_their_ends() -> None:
     assert travel(city, [0]).tolist() == [[0.0, 0.0, 0.4]]
 
 
-def test_one_way_streets_and_times() -> None:
-    ring = City(
-        [0, 0, 1], [0, 1, 0], [0, 1, 2], [1, 2, 0], [1000.0] * 3, [True] * 3, [60.0, 30.0, 20.0]
-    )
-    assert travel(ring, [0], directed=True).tolist() == [[0.0, 1.0, 2.0]]
-    assert travel(ring, [0]).tolist() == [[0.0, 1.0, 1.0]]
-    assert travel(ring, [0], by="time", directed=True).tolist() == [[0.0, 1.0, 3.0]]
-    domain = ring.domain(records=None)
-    # Towards task 0: from 1 over 2, from 2 directly.
-    loss = travel_loss(ring, domain, [0], [0], directed=True)
-    assert loss.ravel().tolist() == [0.0, 2.0, 1.0]
-    with pytest.raises(CityError, match="no speeds"):
-        travel(City([0, 0], [0, 1], [0], [1], [1.0]), [0], by="time")
-
-
 def test_cut_off_records_are_named_with_the_remedy() -> None:
     city = City([0, 0, 1, 1], [0, 1, 0, 1], [0, 2], [1, 3], [1.0, 1.0])
     assert np.isinf(travel(city, [0], [2])).all()

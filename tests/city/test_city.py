@@ -12,9 +12,9 @@ from panda_mdp import City, load_city, synthetic_city
 from panda_mdp.errors import CityError, FileFormatError
 
 
-def line(**extra: object) -> City:
+def line() -> City:
     """Three nodes in a row with a longer parallel street and a loop."""
-    return City([0, 0, 0], [0, 1, 2], [0, 1, 2, 1], [1, 2, 1, 1], [5.0, 9.0, 7.0, 3.0], **extra)
+    return City([0, 0, 0], [0, 1, 2], [0, 1, 2, 1], [1, 2, 1, 1], [5.0, 9.0, 7.0, 3.0])
 
 
 def test_parallel_streets_count_once_with_the_shortest() -> None:
@@ -52,31 +52,11 @@ def test_bad_networks_are_refused(arguments: tuple[list[float], ...], message: s
         City(*arguments)
 
 
-def test_optional_columns_are_checked() -> None:
-    with pytest.raises(CityError, match="speed_kmh"):
-        line(speed_kmh=[30, 0, 30, 30])
-    with pytest.raises(CityError, match="oneway has shape"):
-        line(oneway=[True])
-
-
 def test_largest_component_keeps_streets_and_columns() -> None:
-    city = City(
-        [0, 0, 1, 1, 1],
-        [0, 1, 0, 1, 2],
-        [0, 2, 3],
-        [1, 3, 4],
-        [1, 2, 3],
-        oneway=[False, True, False],
-        speed_kmh=[10, 20, 30],
-        osmid=[5, 6, 7, 8, 9],
-    )
+    city = City([0, 0, 1, 1, 1], [0, 1, 0, 1, 2], [0, 2, 3], [1, 3, 4], [1, 2, 3])
     part = city.largest_component()
-    assert part.osmid is not None and part.osmid.tolist() == [7, 8, 9]
-    assert part.speed_kmh is not None and part.speed_kmh.tolist() == [20, 30]
-    strong = city.largest_component(strong=True)
-    assert (
-        strong.nodes == 2 and strong.osmid is not None and strong.osmid.tolist() in ([5, 6], [8, 9])
-    )
+    assert (part.lat.tolist(), part.lon.tolist()) == ([1, 1, 1], [0, 1, 2])
+    assert (part.u.tolist(), part.v.tolist(), part.length_m.tolist()) == ([0, 1], [1, 2], [2, 3])
 
 
 def test_domain_remembers_nodes_and_skips_repeated_places() -> None:
@@ -93,10 +73,9 @@ def test_domain_remembers_nodes_and_skips_repeated_places() -> None:
 
 
 def test_round_trip_through_npz(tmp_path: Path) -> None:
-    city = line(oneway=[True, False, False, False], speed_kmh=[30, 40, 50, 60], osmid=[1, 2, 3])
+    city = line()
     again = load_city(city.save(tmp_path / "deep" / "city.npz"))
     assert again.fingerprint == city.fingerprint
-    assert again.osmid is not None and again.osmid.tolist() == [1, 2, 3]
     assert [entry.name for entry in (tmp_path / "deep").iterdir()] == ["city.npz"]
     with pytest.raises(CityError, match=r"\.npz"):
         city.save(tmp_path / "city.csv")

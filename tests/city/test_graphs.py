@@ -19,7 +19,7 @@ PLACES = {"a": (11.0, 48.0), "b": (11.01, 48.0), "c": (11.01, 48.01)}
 
 
 def directed(first: str = "x", second: str = "y") -> nx.MultiDiGraph:
-    """As OSMnx makes them: an arc each way, or one arc and `oneway`."""
+    """As OSMnx makes them: an arc each way, or one arc alone."""
     graph = nx.MultiDiGraph(crs="epsg:4326")
     for name, (x, y) in PLACES.items():
         graph.add_node(name, **{first: x, second: y})
@@ -29,16 +29,11 @@ def directed(first: str = "x", second: str = "y") -> nx.MultiDiGraph:
     return graph
 
 
-def check(source: Any, *, oneway: bool = True, **options: Any) -> None:
+def check(source: Any, **options: Any) -> None:
     city = load_city(source, MapOptions(**options))
     assert np.allclose(city.lon, [11.0, 11.01, 11.01]) and np.allclose(city.lat, [48, 48, 48.01])
     assert (city.u.tolist(), city.v.tolist()) == ([0, 1], [1, 2])
     assert city.length_m.tolist() == pytest.approx([800.5, 1200.25])
-    if oneway:
-        assert city.oneway is not None and city.oneway.tolist() == [False, True]
-        assert city.speed_kmh is not None and city.speed_kmh.tolist() == [30.0, 50.0]
-    else:
-        assert city.oneway is None
 
 
 @pytest.mark.parametrize("names", [("x", "y"), ("lon", "lat"), ("longitude", "latitude")])
@@ -46,13 +41,13 @@ def test_networkx(names):
     check(directed(*names))
 
 
-def test_undirected_graphs_have_no_one_way_streets():
+def test_undirected_graphs():
     graph = nx.Graph()
     for name, place in PLACES.items():
         graph.add_node(name, pos=place)
     graph.add_edge("a", "b", weight=800.5)
     graph.add_edge("b", "c", weight=1200.25)
-    check(graph, oneway=False)
+    check(graph)
 
 
 def test_projected_graphs_name_their_system():

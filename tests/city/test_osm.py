@@ -59,14 +59,12 @@ def write(path: Path, ways: list[tuple[list[int], dict[str, str]]] = WAYS) -> Pa
     return path
 
 
-def streets(city: City) -> dict[tuple[int, int], tuple[float, bool, float]]:
-    """Length, one-way and speed of each street by the numbers of its ends above."""
-    assert city.speed_kmh is not None
+def streets(city: City) -> dict[tuple[int, int], float]:
+    """Length of each street by the numbers of its ends above, the lower one first."""
     numbers = {place: number for number, place in PLACES.items()}
     node = np.array([numbers[place] for place in zip(city.lat, city.lon, strict=True)])
-    oneway = np.zeros(len(city.u), bool) if city.oneway is None else city.oneway
-    rows = zip(node[city.u], node[city.v], city.length_m, oneway, city.speed_kmh, strict=True)
-    return {(int(u), int(v)): (float(m), bool(o), float(s)) for u, v, m, o, s in rows}
+    rows = zip(node[city.u], node[city.v], city.length_m, strict=True)
+    return {(int(min(u, v)), int(max(u, v))): float(m) for u, v, m in rows}
 
 
 def metres(*nodes: int) -> float:
@@ -77,11 +75,11 @@ def metres(*nodes: int) -> float:
 def test_drivable_network(tmp_path: Path) -> None:
     report = read_map(write(tmp_path / "town.osm"))
     found = streets(report.city)
-    assert found.keys() == {(1, 2), (2, 3), (2, 4), (5, 2), (5, 6)}
-    assert found[2, 4] == (pytest.approx(metres(2, 9, 4)), False, pytest.approx(48.28032))
-    assert found[5, 2] == (pytest.approx(metres(5, 2)), True, 45.0)
-    assert found[5, 6][2] == 10.0
-    assert (report.contracted, report.dropped_nodes, report.parts) == (1, 2, 2)
+    # Streets are open both ways here, so 5 is no junction between 2 and 6.
+    assert found.keys() == {(1, 2), (2, 3), (2, 4), (2, 6)}
+    assert found[2, 4] == pytest.approx(metres(2, 9, 4))
+    assert found[2, 6] == pytest.approx(metres(2, 5, 6))
+    assert (report.contracted, report.dropped_nodes, report.parts) == (2, 2, 2)
     assert report.city.name == "town"
     assert "2 junctions in 1 smaller" in "\n".join(report.lines())
 
@@ -89,18 +87,19 @@ def test_drivable_network(tmp_path: Path) -> None:
 def test_walking_and_cycling(tmp_path: Path) -> None:
     path = write(tmp_path / "town.osm")
     walk = streets(load_city(path, MapOptions(network="walk")))
-    # On foot one-way streets are open both ways, so the ring 2-5-6-3-2 has no corner but 2.
+    # The ring 2-5-6-3-2 has no corner but 2.
     assert walk.keys() == {(1, 2), (2, 4), (2, 2)}
-    assert walk[2, 2] == (pytest.approx(metres(2, 5, 6, 3, 2)), False, pytest.approx(4.8))
+    assert walk[2, 2] == pytest.approx(metres(2, 5, 6, 3, 2))
+    # The cycleway from 1 to 4 is one for bicycles alone, the footway from 6 to 3 none.
     bike = streets(load_city(path, MapOptions(network="bike")))
-    assert all(speed == pytest.approx(15.0) for _, _, speed in bike.values())
-    assert (2, 2) in bike or (5, 2) in bike
+    assert bike.keys() == {(2, 2), (2, 3), (2, 6)}
+    assert bike[2, 2] == pytest.approx(metres(2, 1, 4, 9, 2))
 
 
 def test_bbox_and_unsimplified(tmp_path: Path) -> None:
     path = write(tmp_path / "town.osm")
     part = load_city(path, MapOptions(bbox=(47.995, 10.9, 48.02, 11.03), simplify=False))
-    assert streets(part).keys() == {(1, 2), (2, 3), (2, 9), (9, 4)}
+    assert streets(part).keys() == {(1, 2), (2, 3), (2, 9), (4, 9)}
     whole = load_city(path, MapOptions(largest=False))
     assert (7, 8) in streets(whole)
     with pytest.raises(CityError, match="no roads within the bbox"):
@@ -109,26 +108,6 @@ def test_bbox_and_unsimplified(tmp_path: Path) -> None:
         MapOptions(bbox=(48, 11, 47, 12))
     with pytest.raises(CityError, match="network is 'fly'"):
         MapOptions(network="fly")
-
-
-def test_roundabouts_and_motorways_are_one_way(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "ring.osm",
-        [
-            ([1, 2, 4, 1], {"highway": "residential", "junction": "roundabout"}),
-            ([2, 3], {"highway": "motorway"}),
-            ([3, 6], {"highway": "motorway", "oneway": "no"}),
-            ([4, 5], {"highway": "residential"}),
-        ],
-    )
-    found = streets(load_city(path))
-    assert {ends: told[1] for ends, told in found.items()} == {
-        (2, 4): True,
-        (4, 2): True,  # over node 1, which is no junction
-        (2, 3): True,
-        (3, 6): False,
-        (4, 5): False,
-    }
 
 
 def test_pbf_equals_xml(tmp_path: Path) -> None:
@@ -168,17 +147,15 @@ def test_files_without_roads_and_broken_xml(tmp_path: Path) -> None:
 
 def test_osmnx_simplifies_alike(tmp_path: Path) -> None:
     town = synthetic_city(300, seed=3)
-    rng = np.random.default_rng(3)
     lines = ['<osm version="0.6">']
     for k, (lat, lon) in enumerate(zip(town.lat, town.lon, strict=True)):
         lines.append(f'<node id="{k + 1}" lat="{lat:.7f}" lon="{lon:.7f}"/>')
     for k, (u, v) in enumerate(zip(town.u.tolist(), town.v.tolist(), strict=True)):
-        # Every street bends once; a fifth are one-way.
+        # Every street bends once.
         lat, lon = (town.lat[u] + town.lat[v]) / 2 + 1e-5, (town.lon[u] + town.lon[v]) / 2
         lines.insert(1, f'<node id="{1000 + k}" lat="{lat:.7f}" lon="{lon:.7f}"/>')
         refs = "".join(f'<nd ref="{node}"/>' for node in (u + 1, 1000 + k, v + 1))
-        oneway = "yes" if rng.uniform() < 0.2 else "no"
-        tags = f'<tag k="highway" v="residential"/><tag k="oneway" v="{oneway}"/>'
+        tags = '<tag k="highway" v="residential"/>'
         lines.append(f'<way id="{k + 1}">{refs}{tags}</way>')
     path = tmp_path / "town.osm"
     path.write_text("\n".join([*lines, "</osm>"]))
@@ -186,8 +163,6 @@ def test_osmnx_simplifies_alike(tmp_path: Path) -> None:
     theirs = load_city(osmnx.graph_from_xml(path))
     assert (ours.nodes, ours.streets) == (theirs.nodes, theirs.streets)
     assert ours.total_km == pytest.approx(theirs.total_km, rel=1e-4)
-    assert ours.oneway is not None and theirs.oneway is not None
-    assert ours.oneway.sum() == theirs.oneway.sum()
 
 
 def test_packed_extracts(tmp_path: Path) -> None:

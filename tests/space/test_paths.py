@@ -160,11 +160,10 @@ def city() -> City:
     return synthetic_city(400, seed=3)
 
 
-@pytest.mark.parametrize("by", ["length", "time"])
-def test_blocks_pairs_and_table_are_road_distances(city: City, by: str) -> None:
-    domain = city.road_domain(60, seed=1, by=by)
-    assert domain.unit == {"length": "km", "time": "min"}[by]
-    expected = travel(city, domain.nodes, domain.nodes, by=by)
+def test_blocks_pairs_and_table_are_road_distances(city: City) -> None:
+    domain = city.road_domain(60, seed=1)
+    assert domain.unit == "km"
+    expected = travel(city, domain.nodes, domain.nodes)
     rows, cols = np.array([5, 3, 5, 59]), np.array([7, 3, 0])
     block = domain.distances(rows, cols)
     # Lengths are rounded to 2^-30 units each.

@@ -207,6 +207,19 @@ def owners(starts: IntArray) -> IntArray:
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
+def group_ranks(keys: AnyArray) -> IntArray:
+    """How many entries before each are equal to it.
+
+    >>> group_ranks(np.array([7, 5, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(keys, kind="stable")
+    ascending = keys[order]
+    ranks = np.empty(len(keys), np.int64)
+    ranks[order] = np.arange(len(keys)) - np.searchsorted(ascending, ascending)
+    return ranks
+
+
 def incidence(ends: IntArray, records: int) -> tuple[IntArray, IntArray]:
     """Which entries name which record: the offsets of a list for each, and the entries' places.
     Of edges (E, 2) these are slots, 2 edge + side.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import City
 from panda_mdp.city.network import Element, MapOptions, Values, graph_city, to_degrees
-from panda_mdp.city.roads import allowed, direction, speed_kmh
+from panda_mdp.city.roads import allowed
 from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.space.metrics import haversine_km
 
@@ -36,14 +36,10 @@ ALIASES = {
     "y": ("lat", "latitude"),
     "length": ("length_m", "weight"),
     "highway": ("fclass",),
-    "maxspeed": (),
-    "oneway": (),
 }
 """OSMnx's names of columns, and what others call them."""
 NAMES = {alias: name for name, others in ALIASES.items() for alias in others}
-GEOFABRIK = {"B": "no", "F": "yes", "T": "-1"}
-"""Which way a line is open: both, along it or against it."""
-TAGS = ("highway", "maxspeed", "oneway", "length")
+TAGS = ("highway", "length")
 _TAG = re.compile(r'"((?:[^"\\]|\\.)*)"=>"((?:[^"\\]|\\.)*)"')
 
 
@@ -97,9 +93,8 @@ def layer_network(layers: Sequence[Frame], options: MapOptions, source: str) -> 
     edges = next((x for x in layers if {"u", "v"} <= set(x.columns)), None)
     for nodes, kind in zip(layers, kinds, strict=True):
         if edges is not None and nodes is not edges and kind == "point" and "osmid" in nodes:
-            return graph_city(
-                table_elements(nodes, edges, system_of(nodes, options.crs, source)), options, source
-            )
+            system = system_of(nodes, options.crs, source)
+            return graph_city(table_elements(nodes, edges, system), None, source)
     if "line" in kinds:
         return line_network(layers[kinds.index("line")], options, source), True
     named = zip(layers, kinds, strict=True)
@@ -122,7 +117,7 @@ def object_elements(graph: Any) -> Iterator[Element]:
     # igraph's own way to NetworkX.
     graph = graph.to_networkx() if hasattr(graph, "to_networkx") else graph
     # What is made by hand has junctions alone; OSMnx says where a graph has not.
-    yield "graph", graph.is_directed(), _said({"simplified": True} | graph.graph)
+    yield "graph", None, _said({"simplified": True} | graph.graph)
     for name, data in graph.nodes(data=True):
         yield "node", name, _said(data)
     for start, stop, data in graph.edges(data=True):
@@ -139,52 +134,40 @@ def _said(data: Mapping[str, Any]) -> Values:
 def table_elements(nodes: Frame, edges: Frame, system: Any) -> Iterator[Element]:
     """The elements of a layer of points and one of edges between them."""
     points = need("shapely", "reading points", "geo").get_coordinates(nodes.geometry)
-    yield "graph", True, {"simplified": "True", "crs": str(system)}
+    yield "graph", None, {"simplified": "True", "crs": str(system)}
     for name, (x, y) in zip(nodes["osmid"], points.astype(str).tolist(), strict=True):
         yield "node", name, {"x": x, "y": y}
-    blank = {"oneway": ""} if "oneway" in edges else {}
     for start, stop, tags in zip(edges["u"], edges["v"], _tags(edges), strict=True):
-        yield "edge", (start, stop), blank | tags
+        yield "edge", (start, stop), tags
 
 
 def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     """A street per piece between two vertices; lines meet where they share a vertex."""
     shapely = need("shapely", "reading lines", "geo")
-    tags = _tags(lines)
     # Where no class of road is named, every line is one.
-    fit = ["highway" not in lines or allowed(each, options.network) for each in tags]
-    usable = np.flatnonzero(fit)
-    parts, row = shapely.get_parts(lines.geometry.to_numpy()[usable], return_index=True)
+    fit = ["highway" not in lines or allowed(each, options.network) for each in _tags(lines)]
+    parts = shapely.get_parts(lines.geometry.to_numpy()[np.flatnonzero(fit)])
     places, part = shapely.get_coordinates(parts, return_index=True)
     joined = part[1:] == part[:-1]
     _, first, node = np.unique(places, axis=0, return_index=True, return_inverse=True)
     node = node.reshape(-1)
     # A place named twice in a row is a slip of the mapper's hand, not a piece of road.
     joined &= node[1:] != node[:-1]
-    line = usable[row[part[1:][joined]]]
-    way = np.array([direction(each, options.network) for each in tags], dtype=np.int64)[line]
     if not joined.any():
         raise CityError(
             f"{source} has no roads for network {options.network!r}; "
             "choose another network ('drive', 'walk', 'bike') or another file"
         )
-    ends = np.stack([node[:-1][joined], node[1:][joined]])
-    a, b = np.where(way < 0, ends[::-1], ends)
+    a, b = node[:-1][joined], node[1:][joined]
     where = f"{source}, layer {lines.attrs.get('layer', 'of the frame')}"
     x, y = places[first].T
     lon, lat = to_degrees(x, y, system_of(lines, options.crs, where), where)
-    # Where no class of road and no sign is told, no speeds are made up.
-    told = "highway" in lines or "maxspeed" in lines
-    speed = np.array([speed_kmh(each, options.network) for each in tags])[line] if told else None
-    length_m = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
-    return City(lat, lon, a, b, length_m, way != 0, speed)
+    return City(lat, lon, a, b, 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b]))
 
 
 def _tags(frame: Frame) -> list[dict[str, str]]:
     """What OpenStreetMap says of each row."""
     told = frame[[key for key in (*TAGS, "other_tags") if key in frame]].astype(object)
-    if "oneway" in told and "B" in told["oneway"].tolist():
-        told["oneway"] = told["oneway"].replace(GEOFABRIK)
     tags = []
     for row in told.where(told.notna(), None).to_dict("records"):
         other = dict(_TAG.findall(row.pop("other_tags", None) or ""))

@@ -44,7 +44,7 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
             return MapReport(city, "npz", segments=len(city.u))
         return assemble(city, asked, "npz", city.name, raw=False)
     if path.suffix.lower() == ".graphml":
-        city, raw = graph_city(graph_elements(path), asked, path.name)
+        city, raw = graph_city(graph_elements(path), asked.crs, path.name)
     else:
         city, raw = read_vector(path, asked)
     return assemble(city, asked, ".".join(suffix), name, raw=raw)
@@ -53,11 +53,11 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
 def load_city(source: FilePath | Any, options: MapOptions | None = None) -> City:
     """Read a road network; the suffix of a file tells the format.
 
-    `.npz` holds arrays `lat`, `lon` (degrees), `u`, `v` (node indices), `length_m`, and optionally
-    `oneway`, `speed_kmh` and `osmid`. `.osm.pbf` and `.osm` are OpenStreetMap extracts, `.graphml`
-    is OSMnx's, `.gpkg`, `.shp`, `.geojson` and `.parquet` are tables of nodes and edges or lines,
-    in any reference system. A graph of NetworkX, OSMnx or igraph, or a GeoDataFrame of lines, may
-    be given itself. `options` choose the network and the area for maps that are imported.
+    `.npz` holds arrays `lat`, `lon` (degrees), `u`, `v` (node indices) and `length_m`. `.osm.pbf`
+    and `.osm` are OpenStreetMap extracts, `.graphml` is OSMnx's, `.gpkg`, `.shp`, `.geojson` and
+    `.parquet` are tables of nodes and edges or lines, in any reference system. A graph of NetworkX,
+    OSMnx or igraph, or a GeoDataFrame of lines, may be given itself. `options` choose the network
+    and the area for maps that are imported.
     """
     asked = options or MapOptions()
     if isinstance(source, str | os.PathLike):
@@ -65,7 +65,7 @@ def load_city(source: FilePath | Any, options: MapOptions | None = None) -> City
     if hasattr(source, "geometry"):
         city, raw = layer_network([source], asked, "the frame")
     elif hasattr(source, "is_directed"):
-        city, raw = graph_city(object_elements(source), asked, "the graph")
+        city, raw = graph_city(object_elements(source), asked.crs, "the graph")
     else:
         raise CityError(
             f"{type(source).__name__} is no map; give a path, a graph or a GeoDataFrame"

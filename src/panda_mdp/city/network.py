@@ -18,16 +18,15 @@ import scipy
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, adjacency
 from panda_mdp.base.packages import need
-from panda_mdp.city.city import City, group_ranks
-from panda_mdp.city.roads import Traveller, direction, speed_kmh
+from panda_mdp.city.city import City
+from panda_mdp.city.roads import Traveller
 from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.space.metrics import are_places, haversine_km
 
 Values = dict[str, str]
 Element = tuple[str, Any, Values]
 """Of a graph: its kind, which it is, and what is said of it. A `node` has its name, an `edge` those
-of its ends, and a `graph` whether it is directed."""
-SPEEDS = ("speed_kph", "maxspeed", "highway")
+of its ends."""
 DEGREES = "EPSG:4326"
 UNIT_STREETS_M = 5.0
 """Shorter streets tell little about the unit of their lengths."""
@@ -98,8 +97,6 @@ def graph_elements(path: Path) -> Iterator[Element]:
                     names[which] = said["attr.name"]
                 elif kind == "edge":
                     which = (said["source"], said["target"])
-                elif kind == "graph":
-                    which = said.get("edgedefault") != "undirected"
                 if kind in ("node", "edge", "graph"):
                     data = {names[d.attrib["key"]]: d.text or "" for d in element if d.text}
                     yield kind, which, data
@@ -108,33 +105,23 @@ def graph_elements(path: Path) -> Iterator[Element]:
         raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
 
 
-def graph_city(elements: Iterable[Element], options: MapOptions, source: str) -> tuple[City, bool]:
+def graph_city(elements: Iterable[Element], crs: Any, source: str) -> tuple[City, bool]:
     """The streets of a graph, and whether nodes that are no junctions are still in it.
 
-    An arc and its way back of equal length are one street; one without its way back is one-way,
-    unless its own tag says otherwise.
+    An arc and its way back of equal length are one street.
     """
     places: dict[Any, tuple[str, str]] = {}
     ends = []
     lengths = []
-    speeds = []
-    single = []
-    told_speed = False
-    directed = True
     settings = Values()
     for kind, name, data in elements:
         if kind == "graph":
-            directed = name
             settings = data
         elif kind == "node":
             places[name] = data.get("x", "nan"), data.get("y", "nan")
         else:
             ends.append(name)
             lengths.append(data.get("length", "nan"))
-            # Without any word on speeds or classes, none are made up.
-            told_speed |= not data.keys().isdisjoint(SPEEDS)
-            speeds.append(speed_kmh(data, options.network))
-            single.append("oneway" not in data or direction(data, options.network) != 0)
     if not places or not ends:
         raise FileFormatError(f"{source} holds no graph: {len(places)} nodes and {len(ends)} edges")
     try:
@@ -155,23 +142,15 @@ def graph_city(elements: Iterable[Element], options: MapOptions, source: str) ->
             f"{source} has nodes without coordinates; all need coordinates: x and y, lon and lat, "
             "pos, or one point each"
         )
-    lon, lat = to_degrees(x, y, options.crs or settings.get("crs"), source)
+    lon, lat = to_degrees(x, y, crs or settings.get("crs"), source)
     straight = 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b])
     _check_unit(source, length, straight)
     length = np.where(np.isfinite(length), length, straight)
-    arcs = np.arange(len(a))
-    oneway = np.zeros(len(a), bool)
-    if directed:
-        arcs, oneway = join_directions(a, b, length)
-        oneway &= np.array(single)[arcs]
-    speed = np.array(speeds)[arcs] if told_speed else None
-    try:
-        numbers = np.array(list(places), dtype=np.int64)
-    except (ValueError, OverflowError, TypeError):
-        # Names that are no numbers of OpenStreetMap's are not kept.
-        numbers = np.arange(len(places))
-    city = City(lat, lon, a[arcs], b[arcs], length[arcs], oneway, speed, numbers)
-    return city, settings.get("simplified") != "True"
+    # Lengths agree to the micrometre where they were summed in opposite directions.
+    micrometres = np.round(length * 1e6).astype(np.int64)
+    streets = np.stack([np.minimum(a, b), np.maximum(a, b), micrometres])
+    one = np.sort(np.unique(streets, axis=1, return_index=True)[1])
+    return City(lat, lon, a[one], b[one], length[one]), settings.get("simplified") != "True"
 
 
 def _check_unit(source: str, length_m: FloatArray, straight_m: FloatArray) -> None:
@@ -273,33 +252,15 @@ def assemble(city: City, options: MapOptions, source: str, name: str, *, raw: bo
     return MapReport(largest, source, segments, contracted, city.nodes - largest.nodes, parts)
 
 
-def join_directions(a: IntArray, b: IntArray, length_m: FloatArray) -> tuple[IntArray, BoolArray]:
-    """Streets from arcs: an arc and its way back of the same length are one two-way street.
-
-    Returns the arcs that stay, in their order, and whether each is a one-way street.
-    """
-    low = np.minimum(a, b)
-    high = np.maximum(a, b)
-    # Lengths agree to the micrometre where they were summed in opposite directions.
-    micrometres = np.round(length_m * 1e6).astype(np.int64)
-    repeats, _ = group_ranks(a > b, micrometres, high, low)
-    # The i-th arc there pairs with the i-th back, and a loop with the next of its kind.
-    rank, size = group_ranks(np.where(a == b, repeats // 2, repeats), micrometres, high, low)
-    first = np.flatnonzero(rank == 0)
-    return first, size[first] == 1
-
-
 def contract(city: City) -> City:
-    """Contract every node where exactly two streets meet and nothing changes; nodes keep numbers.
+    """Contract every node where exactly two streets meet; nodes keep numbers, and lengths add up.
 
-    A node stays where one or more than two streets meet, where a two-way road becomes one-way,
-    and where two one-way roads meet head on. Lengths add up; the speed of a street is its length
-    over the sum of its pieces' times. A ring without any junction keeps one node.
+    A ring without any junction keeps one node.
     """
-    pieces = len(city.u)
     node = np.concatenate([city.u, city.v])
-    piece = np.tile(np.arange(pieces), 2)
-    inner = _inner_nodes(city, node)
+    piece = np.tile(np.arange(len(city.u)), 2)
+    inner = np.bincount(node, minlength=city.nodes) == 2
+    inner[city.u[city.u == city.v]] = False
     while True:
         chain, count = _chains(node, piece, inner)
         outer = np.flatnonzero(~inner[node])
@@ -308,28 +269,11 @@ def contract(city: City) -> City:
             break
         # A ring that nothing else touches has no ends; its first node becomes one.
         inner[city.u[np.unique(chain, return_index=True)[1][rings]]] = False
-    # Within a chain an end where a piece starts comes first: for one-way chains the only one.
-    order = np.lexsort((outer >= pieces, chain[piece[outer]]))
+    order = np.argsort(chain[piece[outer]], kind="stable")
     start, stop = node[outer][order].reshape(count, 2).T
-    length = np.asarray(np.bincount(chain, city.length_m, count), dtype=float)
-    single = np.zeros(count, bool)
-    single[chain] = city.one_way
-    speed = None
-    if city.speed_kmh is not None:
-        # One of its speeds where a chain has no length.
-        speed = np.empty(count)
-        speed[chain] = city.speed_kmh
-        hours = np.bincount(chain, city.length_m / city.speed_kmh, count)
-        np.divide(length, hours, out=speed, where=hours > 0)
-    return replace(city, u=start, v=stop, length_m=length, oneway=single, speed_kmh=speed)
-
-
-def _inner_nodes(city: City, ends: IntArray) -> BoolArray:
-    inner = np.bincount(ends, minlength=city.nodes) == 2
-    inner[city.u[city.u == city.v]] = False
-    # Of two pieces, none or both are one-way, and then one leads in and one out.
-    leaving, leading = (np.bincount(end, city.one_way, city.nodes) for end in (city.u, city.v))
-    return inner & (leaving == leading)
+    return replace(
+        city, u=start, v=stop, length_m=np.bincount(chain, city.length_m, count).astype(float)
+    )
 
 
 def _chains(node: IntArray, piece: IntArray, inner: BoolArray) -> tuple[IntArray, int]:

@@ -51,9 +51,7 @@ def synthetic_city(nodes: int = 5000, seed: int = 0) -> City:
     lat = LATITUDE + np.rad2deg(points[:, 1] / EARTH_RADIUS_KM)
     lon = LONGITUDE + np.rad2deg(points[:, 0] / (EARTH_RADIUS_KM * np.cos(np.deg2rad(LATITUDE))))
     length_m = 1000 * haversine_km(lat[u], lon[u], lat[v], lon[v]) * bend
-    speed = np.where(length_m > 200, 50.0, 30.0)
-    name = f"synthetic city of {nodes:,} nodes"
-    return City(lat, lon, u, v, length_m, speed_kmh=speed, name=name)
+    return City(lat, lon, u, v, length_m, name=f"synthetic city of {nodes:,} nodes")
 
 
 def _lattice_points(count: int, rng: np.random.Generator) -> FloatArray:

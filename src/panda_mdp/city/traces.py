@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, group_ranks
 from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.base.packages import need
-from panda_mdp.city.city import group_ranks
 from panda_mdp.city.layers import find_name, read_layers, shape_kind, system_of
 from panda_mdp.errors import FileFormatError, InvalidInputError, PrivacyError
 from panda_mdp.prior import Prior
@@ -349,7 +348,7 @@ def _sample(kept: Sample, user: IntArray, record: IntArray, size: int) -> Sample
     keys = np.frombuffer(secrets.token_bytes(8 * len(user)), dtype=np.uint64)
     visits = np.hstack([kept, np.array([user, record, keys], dtype=np.uint64)])
     by_key = visits[:, np.argsort(visits[2], kind="stable")]
-    return by_key[:, group_ranks(by_key[0])[0] < size]
+    return by_key[:, group_ranks(by_key[0]) < size]
 
 
 def save_prior(path: Path, prior: Prior, domain: Domain) -> Path:

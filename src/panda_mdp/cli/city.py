@@ -33,13 +33,9 @@ def import_city(
 
     Options:
         file FILE: A map: .osm.pbf, .osm, .graphml, .gpkg, .shp, .geojson, .parquet, .npz.
-        out FILE: Target, .npz or .graphml.
+        out FILE: Target, .npz.
     """
-    require(
-        out.suffix in (".npz", ".graphml"),
-        f"{out.name} ends in neither .npz nor .graphml",
-        "--out",
-    )
+    require(out.suffix == ".npz", f"{out.name} does not end in .npz", "--out")
     with working("reading the map"):
         report = read_map(file, options)
         report.city.save(out)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.arrays import FloatArray, IntArray, group_ranks
 from panda_mdp.base.packages import need
 from panda_mdp.base.text import Facts, per, present
-from panda_mdp.city.city import group_ranks
 from panda_mdp.errors import InvalidInputError, NotForReleaseError, SnapError
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.panda.panda_table import PandaTable
@@ -403,7 +402,7 @@ class Drawer:
             # Of draws that were not made before, the earlier rows' come first.
             new = np.flatnonzero(fresh)[np.argsort(first[fresh])]
             spent = np.array([draws.get(name, 0) for name in names])[group[first[new]]]
-            held[new] = spent + group_ranks(group[first[new]])[0] >= self.most
+            held[new] = spent + group_ranks(group[first[new]]) >= self.most
         made = fresh & ~held
         self._seen.update(compress(codes, made))
         for name, count in zip(names, np.bincount(group[first[made]]).tolist(), strict=False):
