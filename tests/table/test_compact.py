@@ -27,6 +27,7 @@ from panda_mdp import (
     remap,
     travel_loss,
 )
+from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import Closure
 from panda_mdp.errors import (
     MethodError,
@@ -146,6 +147,18 @@ def test_equal_rows_of_records_with_near_and_far_neighbours_stay_equal():
     rows = np.tile([0.2718281828, 0.5772156649, 0.1509561523], (5, 1))
     short = compact(Mechanism.from_matrix(problem, rows / rows.sum(axis=1)[:, None]))
     assert (np.asarray(short.weights) == np.asarray(short.weights)[0]).all()
+
+
+def test_one_row_for_all_is_short_as_it_is(tmp_path):
+    """It lies in the floor: nothing is stored that could be rounded."""
+    problem = displacement_problem(random_domain("euclidean", 30), np.arange(30), 1.0)
+    none = np.zeros(31, np.int64)
+    floor = np.full(30, TOTAL // 30)
+    floor[7] += TOTAL - floor.sum()
+    short = compact(Mechanism(problem, FlooredRows(floor, none, none[:0], none[:0]), "constant"))
+    assert (np.asarray(short.weights) == floor).all()
+    short.save(tmp_path / "one.pmdp")
+    assert (np.asarray(load(tmp_path / "one.pmdp").weights) == floor).all()
 
 
 def test_outputs_that_are_never_used_stay_at_zero():

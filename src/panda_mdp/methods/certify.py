@@ -189,12 +189,13 @@ class Solver(ABC):
         yield from ()
 
     def last_resort(self, standing: Standing) -> Mechanism:
-        """A table that takes no time, where time is over and there is none: one row for all."""
+        """A table that takes no time, where time is over and there is none: one row for all, of
+        which nothing has to be stored."""
         problem = self.problem
-        each = np.arange(problem.size + 1)
-        best = np.full(problem.size, problem.best_single_output, np.int32)
-        none = np.zeros(problem.outputs_count, np.int64)
-        rows = FlooredRows(none, each, best, np.full(problem.size, TOTAL))
+        floor = np.zeros(problem.outputs_count, np.int64)
+        floor[problem.best_single_output] = TOTAL
+        none = np.zeros(problem.size + 1, np.int64)
+        rows = FlooredRows(floor, none, none[:0].astype(np.int32), none[:0])
         return Mechanism(problem, rows, self.method)
 
     def made(self, rows: FlooredRows) -> Mechanism:

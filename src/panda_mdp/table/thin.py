@@ -98,8 +98,10 @@ def _shortened(
     problem: Problem, rows: FlooredRows, slack: float
 ) -> Iterator[tuple[FlooredRows, float]]:
     """Rows over a floor, rounded as coarsely as the share of epsilon that they leave allows, and
-    finer and finer then."""
-    for attempt in range(ATTEMPTS):
+    finer and finer then; as they are where nothing is stored."""
+    if not rows.stored:
+        yield rows, slack
+    for attempt in range(ATTEMPTS if rows.stored else 0):
         # What others are off by goes in all directions.
         yield _rounded(problem, rows, slack, np.sqrt, 2 * attempt), slack
 
