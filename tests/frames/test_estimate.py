@@ -173,6 +173,26 @@ def test_quality_puts_the_truth_beside_reports_and_estimates(table: pm.Mechanism
         quality(before, after, table, WEST, reported=["reported", "reported"])
 
 
+def test_hours_of_exact_times_are_those_of_coarse_ones(table: pm.Mechanism) -> None:
+    """perturb writes hours; the data's own times matched none of them, and were counted as zero."""
+    true = np.repeat([0, 24], [60, 40])
+    times = pd.date_range("2026-03-01T08:00", periods=100, freq="73s")
+    before = pd.DataFrame({"lat": LAT[true], "lon": LON[true], "at": times.astype(str)})
+    after = pd.DataFrame(
+        {"reported": table.simulate(1).sample(true), "at": times.strftime("%Y-%m-%dT%H:00")}
+    )
+    found = quality(before, after, table, WEST, reported=["reported"], by="at=hour")
+    assert found.found.windows == ("2026-03-01T08:00", "2026-03-01T09:00", "2026-03-01T10:00")
+    assert found.found.reports.tolist() == [50, 49, 1]
+    np.testing.assert_allclose(found.before, [[1.0, 0.0], [10 / 49, 39 / 49], [0.0, 1.0]])
+    with pytest.raises(InvalidInputError, match="in both the data and its reports"):
+        quality(before, after, table, WEST, reported=["reported"], by="at")
+    with pytest.raises(InvalidInputError, match="'at' is to be 'fortnight'; choose"):
+        pm.estimate(after, table, WEST, columns="reported", by="at=fortnight")
+    with pytest.raises(InvalidInputError, match="there is no column 'at'"):
+        pm.estimate(after, table, WEST, columns="reported", by="at=drop")
+
+
 OUTSIDE = (50.0, 0.0)
 """Near no record."""
 
@@ -261,4 +281,7 @@ def test_the_command_compares_trips_on_one_page(table: pm.Mechanism, tmp_path: P
     held = [row["low"] - 1e-9 <= row["before"] <= row["high"] + 1e-9 for row in numbers["rows"]]
     assert numbers["measures"]["limits that hold"] == pytest.approx(np.mean(held))
     text = page.read_text()
-    assert text.count("data:image/png") == 2 and "total variation, estimated" in text
+    # Flows and lengths; shares, a map of them and one of how wide limits are, for each end.
+    assert text.count("data:image/png") == 8 and 'alt="How far trips go' in text
+    assert text.count("total variation, estimated") == 4 and "<th>from<th>to<th>before" in text
+    assert [len(end["rows"]) for end in numbers["ends"]] == [25, 25]

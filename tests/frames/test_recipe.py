@@ -199,3 +199,11 @@ def test_not_one_covered_row_is_an_error_with_a_guess(mechanism, tmp_path) -> No
             pd.DataFrame({"lat": [0.0, 41.9], "lon": [0.0, 12.5]}), mechanism, outside="null"
         )["reported_lat"][0]
     )
+
+
+@pytest.mark.parametrize("outside", ["refuse", "drop", "null"])
+def test_a_place_that_no_row_has_covered_is_an_error_with_a_guess(outside, mechanism) -> None:
+    """A file without a row was written where one of two places was exchanged."""
+    turned = TRIPS.rename(columns=dict(zip(ENDS[0], ENDS[0][::-1], strict=True)))
+    with pytest.raises(SnapError, match=r"4 rows with all its 2 places .+ exchanged"):
+        pm.perturb(turned, mechanism, pm.Columns(places=ENDS), outside=outside)

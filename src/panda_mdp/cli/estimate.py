@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 from rich.table import Table
 
 from panda_mdp.base.atomic import write_whole
-from panda_mdp.base.text import as_csv
+from panda_mdp.base.text import Facts, as_csv
 from panda_mdp.city.places import Places, load_places
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 from panda_mdp.cli.options import (
@@ -52,7 +53,7 @@ class Outlines:
     Options:
         zones FILE: Outlines of zones (GeoJSON, GeoPackage, shapefile); else cells of near records.
         zone_name COLUMN: Column with the zones' names.
-        by COLUMN: Take each value of this column for itself, such as an hour.
+        by COLUMN: Take each value of this column for itself; TIME=hour the hours of its times.
     """
 
     zones: MaybePath = None
@@ -121,13 +122,14 @@ def estimate(
             named = None if reported.columns is None else _columns(reported.columns)
             found = estimate_shares(reports, release, places, columns=named, by=by)
     rows = list(found.rows())
-    _show(repr(release), rows, NOTES)
+    shown = _show(repr(release), rows, NOTES)
     if out is not None:
         write_whole(out, as_csv(rows))
     if map is not None:
         save_figure(draw_density(found, release.problem.domain, places), map)
     if html is not None:
-        _page(html, found, release, places, [repr(release), *NOTES, rows])
+        parts = [repr(release), *NOTES, *_pictures(found, release, places), shown]
+        write_page(html, "What the reports tell", parts)
     write_json(json, rows)
 
 
@@ -178,56 +180,64 @@ def quality(
     named: list[Any] = [_columns(text) for text in compared.reported or []] or [
         tuple(f"reported_{name}" for name in pair) if len(true) == 2 else None for pair in true
     ]
-    with working("comparing"):
-        found = compare(
-            before,
-            after,
-            release,
-            places,
-            true=true,
-            reported=named,
-            by=outlines.by,
-            limit=compared.snap_limit,
-        )
-    rows = list(found.rows())
-    measures = found.measures()
-    told = [f"{name}: {value:.4g}" for name, value in measures.items()]
-    if compared.release:
-        drawn = found.private(compared.release, compared.rows_of_person)
-        told += [f"{name}, to be handed on: {value:.4g}" for name, value in drawn.items()]
-    _show(repr(release), rows, (*told, *NOTES))
+    asked: list[Any] = [(true, named, outlines.by)]
+    if len(true) == 2:
+        ends = zip(true, named, strict=False)
+        asked = [(true, named, None), *(([a], [b], outlines.by) for a, b in ends)]
+    page: list[Any] = [repr(release), *NOTES]
+    results: list[Facts] = []
+    for number, (of, reported, by) in enumerate(asked):
+        with working("comparing"):
+            found = compare(
+                before,
+                after,
+                release,
+                places,
+                true=of,
+                reported=reported,
+                by=by,
+                limit=compared.snap_limit,
+            )
+        rows = list(found.rows())
+        measures = found.measures()
+        told = [f"{name}: {value:.4g}" for name, value in measures.items()]
+        if compared.release and number == 0:
+            drawn = found.private(compared.release, compared.rows_of_person)
+            told += [f"{name}, to be handed on: {value:.4g}" for name, value in drawn.items()]
+        title = " to ".join(part if isinstance(part, str) else ", ".join(part) for part in of)
+        shown = _show(title, rows, told)
+        page += [title, *told, *_pictures(found.found, release, places, found.before), shown]
+        results.append({"measures": measures, "rows": rows})
+    for note in NOTES:
+        output_console().print(note)
     if html is not None:
-        said = [repr(release), *told, *NOTES, rows]
-        _page(html, found.found, release, places, said, found.before)
-    write_json(json, {"measures": measures, "rows": rows})
+        write_page(html, "What the reports tell", page)
+    write_json(json, {**results[0], "ends": results[1:]})
 
 
-def _show(title: str, rows: list[Any], notes: tuple[str, ...]) -> None:
+def _show(title: str, rows: list[Any], notes: Iterable[str]) -> list[dict[str, str]]:
+    """Print the largest rows; all of them in words."""
+    told = [{n.replace("_", " "): _words(value) for n, value in row.items()} for row in rows]
     shown = Table(title=title, title_justify="left")
-    for name in rows[0]:
-        shown.add_column(
-            name.replace("_", " "), justify="left" if name == "zone" else "right", overflow="fold"
-        )
-    for row in sorted(rows, key=lambda row: -row["share"])[:LISTED]:
-        shown.add_row(*(_words(value) for value in row.values()))
+    for name in told[0]:
+        shown.add_column(name, justify="left" if name == "zone" else "right", overflow="fold")
+    for k in sorted(range(len(rows)), key=lambda k: -rows[k]["share"])[:LISTED]:
+        shown.add_row(*told[k].values())
     console = output_console()
     console.print(shown)
     for note in (*([f"{LISTED} of {len(rows):,} rows."] if len(rows) > LISTED else []), *notes):
         console.print(note)
+    return told
 
 
-def _page(
-    target: Path, found: Any, release: Any, zones: Any, said: list[Any], before: Any = None
-) -> None:
-    """One page with pictures between what is said and its last part, the table."""
+def _pictures(found: Any, release: Any, zones: Any, before: Any = None) -> list[Any]:
     domain = release.problem.domain
-    if isinstance(found, Estimate):
-        parts = [draw_shares(found, w, before) for w in range(len(found.windows))]
-        if domain.geographic:
-            parts += [draw_density(found, domain, zones, of=what) for what in ("share", "width")]
-    else:
-        parts = [draw_flows(found), draw_lengths(found, domain, zones, before)]
-    write_page(target, "What the reports tell", [*said[:-1], *parts, said[-1]])
+    if not isinstance(found, Estimate):
+        return [draw_flows(found), draw_lengths(found, domain, zones, before)]
+    parts = [draw_shares(found, w, before) for w in range(len(found.windows))]
+    if domain.geographic:
+        parts += [draw_density(found, domain, zones, of=what) for what in ("share", "width")]
+    return parts
 
 
 def _columns(text: str) -> Any:

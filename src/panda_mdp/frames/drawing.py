@@ -191,6 +191,8 @@ class FrameSummary:
     rows: int = 0
     """Rows, or places of rows where there are several."""
     reported: int = 0
+    complete: int = 0
+    """Rows of whose places each has a report."""
     outside: int = 0
     """Rows without a place, beyond the snap limit, or whose record the table does not have."""
     swapped: int = 0
@@ -214,15 +216,17 @@ class FrameSummary:
         vars(self).update(vars(other) | counted | people)
 
     def refuse_none(self) -> None:
-        """Refuse a result without one report, with a guess at what is wrong."""
-        if self.reported or not self.rows or self.over_budget:
+        """Refuse a result without one whole row, with a guess at what is wrong."""
+        if self.complete or not self.rows or self.over_budget:
             return
         guess = "are table and rows of one area, and the places in degrees?"
         if self.limit is not None and self.guarantee.unit != "km":
             guess = f"none is within {self.limit:g} {self.guarantee.unit} of a record: raise limit"
-        if 2 * self.swapped > self.rows:
+        if 2 * self.swapped * self.places > self.rows:
             guess = "latitude and longitude are exchanged: name the columns the other way round"
-        raise SnapError(f"not one of {self.rows:,} rows is covered by the table; {guess}")
+        rows = self.rows // self.places
+        each = "" if self.places == 1 else f" with all its {self.places} places"
+        raise SnapError(f"not one of {rows:,} rows{each} is covered by the table; {guess}")
 
     @property
     def people(self) -> int:
@@ -295,7 +299,7 @@ class FrameSummary:
         return "\n".join(self.lines())
 
 
-COUNTS = ("rows", "reported", "outside", "swapped", "over_budget")
+COUNTS = ("rows", "reported", "complete", "outside", "swapped", "over_budget")
 """What adds up in a summary."""
 
 

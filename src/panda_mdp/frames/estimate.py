@@ -15,7 +15,7 @@ import scipy.sparse
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.frames.columns import narwhals_of, need_columns, numbers
+from panda_mdp.frames.columns import Treatment, narwhals_of, need_columns, numbers
 from panda_mdp.frames.drawing import reported_columns
 from panda_mdp.frames.files import read_columns
 from panda_mdp.frames.perturb import Perturber
@@ -75,8 +75,8 @@ def estimate(
     the reports: latitude and longitude, or a column of labels or indices; by default those that
     `perturb` makes. `zones` says which records lie in which zone: a mapping of names to records,
     the zone of each record, or `load_places` of outlines; without it, single records, or cells of
-    near ones. `by` is a column, such as an hour, whose values are estimated each for itself. Rows
-    without a report are left out.
+    near ones. `by` is a column whose values are estimated each for itself; "time=hour" takes the
+    hours of its times (day, week, month). Rows without a report are left out.
 
     The limits hold whatever the truth is, as long as reports are independent draws: a person's rows
     that repeat a draw (a key) tell nothing new, so leave repeats out first.
@@ -237,6 +237,11 @@ def quality(
         return Quality(found, within, pairs.sum(), given)
     shares = estimate(after, release, zones, columns=reported[0], by=by)
     tally = _tally(batches, domain.size)
+    if by and not tally.keys() & {*shares.windows}:
+        raise InvalidInputError(
+            f"no value of {by!r} is in both the data and its reports; where times were coarsened, "
+            "name the step: by='time=hour' (--by time=hour)"
+        )
     counts = np.stack([tally.get(name, np.zeros(domain.size)) for name in shares.windows])
     within = counts @ matrix / np.maximum(counts.sum(axis=1), 1)[:, None]
     return Quality(shares, within, counts.sum(), given)
@@ -260,8 +265,9 @@ def _batches(
         drawn = every[every >= 0]
         yield Batch([drawn], np.zeros_like(drawn), ["all"], np.ones(len(drawn)), len(every))
         return
-    named = [name for pair in columns for name in _names(pair)]
-    named += [] if by is None else [by]
+    window, _, step = (by or "").partition("=")
+    named = [*(name for pair in columns for name in _names(pair)), *([window] if window else [])]
+    coarse = Treatment({window: step} if step else {})
     frames = iter([reports])
     if isinstance(reports, str | os.PathLike):
         frames = read_columns(Path(reports), named)
@@ -276,6 +282,7 @@ def _batches(
                 f"{type(native).__name__} is no frame of pandas, Polars, PyArrow or Spark; collect "
                 "it first, or count outputs yourself: meaning.estimate.estimate_counts"
             ) from error
+        frame = coarse.apply(frame)
         need_columns(frame, named)
         if limit is None:
             found = [_outputs(frame, release, pair) for pair in columns]
@@ -285,12 +292,12 @@ def _batches(
             found = [perturber.records(frame, _names(pair)) for pair in columns]
             found = [np.where(part < release.problem.domain.size, part, -1) for part in found]
         kept = np.logical_and.reduce([part >= 0 for part in found])
-        given = ["all"] * len(kept) if by is None else frame[by].to_list()
+        given = frame[window].to_list() if window else ["all"] * len(kept)
         names = sorted(set(given), key=str)
         place = {name: k for k, name in enumerate(names)}
-        window = np.array([place[value] for value in given], dtype=np.int64)[kept]
+        of_row = np.array([place[value] for value in given], dtype=np.int64)[kept]
         rows = frame[ROWS].to_numpy() if ROWS in frame.columns else np.ones(len(kept))
-        yield Batch([part[kept] for part in found], window, names, rows[kept], float(rows.sum()))
+        yield Batch([part[kept] for part in found], of_row, names, rows[kept], float(rows.sum()))
 
 
 def _counted(frame: Any, names: list[str]) -> Any:

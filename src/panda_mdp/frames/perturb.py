@@ -244,6 +244,7 @@ class Perturber:
             drawer.summary.beside = classify(wrapped, places)
         ends = self._draw(wrapped, drawer)
         drawn = np.min(ends, axis=0)
+        drawer.summary.complete += int((drawn >= 0).sum())
         if self.outside == "refuse" and (drawn == HELD).any():
             raise BudgetError(
                 "some rows are beyond their person's budget; raise it, or leave them out: "

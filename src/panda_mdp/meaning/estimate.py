@@ -39,7 +39,8 @@ FLOW_WEIGHTS = 10.0 ** np.arange(1.0, -3.5, -0.5)
 FLOW_STEPS = 60
 """Penalties of flows that are tried, and steps at each from where the last one ended."""
 SURE = 1.2
-"""How much wider limits are, in deviations, that shares of flows are held within."""
+"""How much wider limits are, in deviations, that shares of flows are held within; what limits are
+handed out follows from reports alone, whatever the likeliest flows are."""
 UNSEEN = 3.0
 """Trips that may well be made where none was seen: none of an expected 3 has a chance of 5 %."""
 Zones = Mapping[Label, npt.ArrayLike] | Sequence[Label | None] | Places
@@ -51,7 +52,8 @@ class Flows:
     """Shares of trips from zone to zone, (zones, zones) each, and how sure they are.
 
     `low` and `high` hold each share with 95 % confidence, **whatever the truth is**: the limits
-    assume nothing of how people are spread. Reports are taken for independent.
+    assume nothing of how people are spread. Reports are taken for independent. A flow's share may
+    lie a little outside its limits: one in twenty is wrong.
     """
 
     zones: tuple[Label, ...]
@@ -346,8 +348,6 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     low, high = _limits_of(means, moments, total)
     # Some of many limits are wrong: none is to decide what the likeliest flow is.
     share = np.clip(flows, *_limits_of(means, moments, total, SURE))
-    low = np.minimum(low, share)
-    high = np.maximum(high, share)
     return Trips(names, float(seen.sum()), raw, share, low, high, sums)
 
 

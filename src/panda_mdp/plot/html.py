@@ -36,7 +36,8 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</t
 "Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <style>body{{font:15px/1.5 sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem}}
 img{{max-width:100%}}div{{overflow-x:auto}}table{{border-collapse:collapse;font-size:.85em}}
-td,th{{padding:.15rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid}}</style>
+td,th{{padding:.15rem .6rem;text-align:left;vertical-align:top;white-space:nowrap;
+border-bottom:1px solid #ddd}}</style>
 <h1>{title}</h1>
 {body}</html>
 """
@@ -83,14 +84,15 @@ def write_page(
         if isinstance(part, str):
             body.append(f"<p>{text(part)}")
         elif isinstance(part, list):
-            lines = [[*row] for row in part[:1]] + [[*row.values()] for row in part]
-            cells = ("".join(f"<td>{text(one)}" for one in line) for line in lines)
-            body.append(f"<div><table><tr>{'<tr>'.join(cells)}</table></div>")
+            heads = [f"<th>{text(name)}" for row in part[:1] for name in row]
+            lines = ["<tr>" + "".join(f"<td>{text(one)}" for one in row.values()) for row in part]
+            body.append(f"<div><table><tr>{''.join(heads)}{''.join(lines)}</table></div>")
         else:
             raw = io.BytesIO()
             part.savefig(raw, format="png")
             coded = base64.b64encode(raw.getvalue()).decode()
-            body.append(f'<p><img alt="" src="data:image/png;base64,{coded}">')
+            alt = text(part.axes[0].get_title(loc="left"))
+            body.append(f'<p><img alt="{alt}" src="data:image/png;base64,{coded}">')
     return write_whole(Path(path), PAGE.format(title=text(title), body="\n".join(body)))
 
 
