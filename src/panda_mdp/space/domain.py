@@ -240,9 +240,8 @@ class Domain(RebuiltOnCopy):
     ) -> Domain:
         """The vertices of a mesh of equilateral triangles over an area, under distance in km.
 
-        `area` is (south, west, north, east) in degrees, a list of corners (lat, lon), a list of
-        such rings (the first outside, the others holes), a GeoJSON polygon or what has a
-        `__geo_interface__`, or what has `lat` and `lon` (traces, places) to be covered.
+        `area` is (south, west, north, east) in degrees, a list of corners (lat, lon), or a list of
+        such rings (the first outside, the others holes).
         `spacing` is the triangles' side in km, 0.2 / epsilon where only `epsilon` (per km) is
         given. The mesh covers the convex hull of the area, so that between any two of its
         points the shortest way lies in it: `optimal_everywhere` is private for all of

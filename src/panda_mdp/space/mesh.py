@@ -14,7 +14,7 @@ triangle of its cell where a + b <= 1, with weights (1 - a - b, a, b), else in t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -60,10 +60,9 @@ AROUND = np.array([[1, 0], [0, 1], [-1, 1], [-1, 0], [0, -1], [1, -1]])
 
 SIDE_POINTS = 32
 """Points along each side of a box: sides along a parallel are no great circles."""
-CIRCLE_POINTS = 12
 FORMS = (
-    "give (south, west, north, east), a list of (lat, lon) corners, a list of such rings (the "
-    "first outside, the others holes), a GeoJSON polygon, or what has lat and lon to be covered"
+    "give (south, west, north, east), a list of (lat, lon) corners, or a list of such rings (the "
+    "first outside, the others holes)"
 )
 
 
@@ -225,11 +224,9 @@ class Mesh(RebuiltOnCopy):
 def mesh_over(area: Any, spacing: float | None, epsilon: float | None) -> Mesh:
     """The mesh over an area; its spacing, or epsilon (per km) from which 0.2 / epsilon follows."""
     step = _spacing(spacing, epsilon)
-    given, bare = read_area(area)
+    given = read_area(area)
     middle = _middle(np.concatenate(given))
     rings = [projected(ring, middle) for ring in given]
-    if bare:
-        rings = [convex_hull(around(rings[0], 2 * step))]
     hull = convex_hull(np.concatenate(rings))
     far, message = _too_far(hull)
     if far:
@@ -412,14 +409,9 @@ def _too_far(plane: FloatArray) -> tuple[bool, str]:
     return reach_km > FARTHEST * EARTH_RADIUS_KM, f"the area reaches {reach_km:,.0f} km {FAR_RULE}"
 
 
-def read_area(area: Any) -> tuple[list[FloatArray], bool]:
-    """Rings of (lat, lon) in degrees, by the even-odd rule, from any form that is understood; and
-    whether they are places to lie around. `DomainError` for what is no area."""
-    area = getattr(area, "__geo_interface__", area)
-    if isinstance(area, Mapping):
-        return _geojson(area), False
-    if hasattr(area, "chunks") or hasattr(area, "lat"):
-        return [_covered(list(area.chunks()) if hasattr(area, "chunks") else [area])], True
+def read_area(area: Any) -> list[FloatArray]:
+    """Rings of (lat, lon) in degrees, by the even-odd rule, from any form that is understood.
+    `DomainError` for what is no area."""
     try:
         parts = [real_numbers(part, "the area", DomainError) for part in area]
     except (TypeError, ValueError) as error:
@@ -428,25 +420,12 @@ def read_area(area: Any) -> tuple[list[FloatArray], bool]:
         ) from error
     shapes = [part.shape for part in parts]
     if shapes == [()] * 4:
-        return [_box(*map(float, parts))], False
+        return [_box(*map(float, parts))]
     if shapes and set(shapes) == {(2,)}:
         parts = [np.stack(parts)]
     elif not shapes or any(len(shape) != 2 or shape[1] != 2 for shape in shapes):
         raise DomainError(f"the area has {len(parts)} parts of shapes {shapes[:4]}; {FORMS}")
-    return [_ring(part, k) for k, part in enumerate(parts)], False
-
-
-def _covered(fixes: list[Any]) -> FloatArray:
-    lat, lon = (
-        np.hstack([[], *(getattr(part, name) for part in fixes)]).astype(float)
-        for name in ("lat", "lon")
-    )
-    if len(lat) != len(lon) or not len(lat):
-        raise DomainError(
-            f"{len(lat)} latitudes and {len(lon)} longitudes to cover; give one of each per place"
-        )
-    check_places(lat, lon)
-    return np.stack([lat, lon], axis=1)
+    return [_ring(part, k) for k, part in enumerate(parts)]
 
 
 def _box(south: float, west: float, north: float, east: float) -> FloatArray:
@@ -471,27 +450,6 @@ def _ring(ring: FloatArray, number: int) -> FloatArray:
         )
     # A ring that ends where it began says it once.
     return ring[:-1] if np.array_equal(ring[0], ring[-1]) else ring
-
-
-def _geojson(geometry: Mapping[str, Any]) -> list[FloatArray]:
-    kind = geometry.get("type")
-    if kind == "Feature":
-        return _geojson(geometry["geometry"])
-    if kind == "FeatureCollection":
-        return [ring for part in geometry["features"] for ring in _geojson(part)]
-    if kind not in ("Polygon", "MultiPolygon"):
-        raise DomainError(f"a GeoJSON {kind!r} is no area; give a Polygon or a MultiPolygon")
-    polygons = [geometry["coordinates"]] if kind == "Polygon" else geometry["coordinates"]
-    rings = [ring for polygon in polygons for ring in polygon]
-    # GeoJSON has longitudes first.
-    return [_ring(np.asarray(ring, dtype=float)[:, 1::-1], k) for k, ring in enumerate(rings)]
-
-
-def around(points: FloatArray, margin: float) -> FloatArray:
-    """Points on circles of at least `margin` around each corner of the hull of `points`."""
-    angles = 2 * np.pi * np.arange(CIRCLE_POINTS) / CIRCLE_POINTS
-    circle = margin / np.cos(np.pi / CIRCLE_POINTS) * np.stack([np.cos(angles), np.sin(angles)], 1)
-    return (convex_hull(points)[:, None, :] + circle).reshape(-1, 2)
 
 
 def convex_hull(points: FloatArray) -> FloatArray:
