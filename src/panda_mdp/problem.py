@@ -32,7 +32,7 @@ from panda_mdp.base.arrays import (
 )
 from panda_mdp.base.factored import ROW_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import CONTROLS, Facts, card, per
+from panda_mdp.base.text import CONTROLS, Facts, per
 from panda_mdp.errors import DomainError, MethodError, ProblemError, ScaleWarning
 from panda_mdp.loss import DistanceLoss, UnknownLoss, is_steep
 from panda_mdp.space.domain import Domain, Label, check_indices, check_labels
@@ -249,17 +249,6 @@ class Problem(RebuiltOnCopy):
             f"Problem(K={self.size}, m={self.outputs_count}, "
             f"epsilon={self.epsilon:g} {per(self.domain.unit)})"
         )
-
-    def _repr_html_(self) -> str:
-        unit = self.domain.unit
-        facts = [
-            ("records", f"{self.size:,}, up to {self.domain.diameter:.4g} {unit} apart"),
-            ("outputs", f"{self.outputs_count:,}"),
-            ("epsilon", f"{self.epsilon:g} {per(unit)}"),
-            ("loss", f"{self.mean_loss.min():.4g} {self.loss_unit} where the record is not used"),
-            ("prior", self.prior_source),
-        ]
-        return card("Problem", facts, warning=self.scale_warning)
 
     @cached_property
     def scale_warning(self) -> str:

@@ -75,7 +75,6 @@ def test_html_is_well_formed_and_say_the_same(table):
         assert guess_words(guess) in text
     bars = [float(meter.attrib["value"]) for meter in page.iter("meter")]
     assert bars == pytest.approx(guesses, abs=1e-4)
-    assert explanation._repr_html_() == explanation.html
 
 
 def test_a_table_without_a_guarantee_says_so_first():
@@ -90,21 +89,6 @@ def test_other_units_have_their_own_distances():
     text = pm.explain(pm.exponential(displacement_problem(domain, range(5), 0.4))).text
     assert "4 years: right at most 83 times in 100" in text
     assert "snap" not in text
-
-
-def test_notebooks_show_facts(table):
-    for thing, said in (
-        (table, "Mechanism"),
-        (table.audit, "all 435"),
-        (table.problem, "5 per km"),
-    ):
-        shown = thing._repr_html_()
-        assert said in shown
-        ET.fromstring(f"<div>{shown.replace('<br>', '<br/>')}</div>")  # noqa: S314 (our own)
-    assert "DOES NOT HOLD" in pm.audit(table, epsilon=0.01)._repr_html_()
-    loose = pm.NoGuarantee(table.problem, table.weights, "<b>study</b>")
-    assert "NO PRIVACY GUARANTEE" in loose._repr_html_()
-    assert "&lt;b&gt;study" in loose._repr_html_()
 
 
 def test_a_table_of_least_loss_says_what_that_costs():

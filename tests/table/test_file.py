@@ -412,11 +412,11 @@ def test_every_printer_marks_what_a_file_says_of_itself(tmp_path):
     table = pm.load(made.save(tmp_path / "t.pmdp"))
     assert (table.method, table.problem.prior_source) == ("proved best", "a survey")
     shown = (
-        *(repr(table), table._repr_html_(), repr(table.simulate(1)), repr(pm.explain(table))),
+        *(repr(table), repr(table.simulate(1)), repr(pm.explain(table))),
         *(repr(pm.attack(table)), _records(table, np.zeros((6, 2)))["method"]),
     )
     assert all("proved best (unverified)" in text for text in shown)
-    for text in (pm.explain(table).text, table.problem._repr_html_(), repr(pm.attack(table))):
+    for text in (pm.explain(table).text, repr(pm.attack(table))):
         assert "a survey (unverified)" in text
     # The mark is no part of the text: it is not saved, and a table made here has none.
     again = pm.load(table.save(tmp_path / "again.pmdp"))

@@ -1,9 +1,8 @@
-"""Values as they are written: for JSON, in sentences with their units, as a piece of HTML."""
+"""Values as they are written: for JSON, in sentences with their units."""
 
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import math
@@ -139,23 +138,6 @@ def amount(number: str, unit: str | None) -> str:
     """
     names = _ONE if number == "1" else _MANY
     return f"{number} {names.get(unit or '', unit or '')}".rstrip()
-
-
-def card(title: str, facts: Sequence[tuple[str, str]], *, warning: str = "") -> str:
-    """A title over two columns; everything is escaped, nothing is fetched or run.
-
-    >>> "2 &lt; 3" in card("Problem", [("records", "2 < 3")])
-    True
-    """
-    left = 'style="text-align:left"'
-    rows = "".join(
-        f'<tr><th scope="row" {left}>{html.escape(name)}</th>'
-        f"<td {left}>{html.escape(str(value))}</td></tr>"
-        for name, value in facts
-    )
-    loud = f"<br><b>{html.escape(warning)}</b>" if warning else ""
-    head = f"<caption {left}><b>{html.escape(title)}</b>{loud}</caption>"
-    return f'<table class="panda-mdp">{head}{rows}</table>'
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -148,9 +148,6 @@ class Explanation:
     def __str__(self) -> str:
         return self.text
 
-    def _repr_html_(self) -> str:
-        return self.html
-
 
 def explain(
     mechanism: Table, record: int | None = None, *, against: Table | None = None

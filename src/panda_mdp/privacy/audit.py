@@ -21,7 +21,7 @@ import numpy as np
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.factored import RATE_BITS, RELATIVE_ERROR, WEIGHT_BITS, FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import card, per
+from panda_mdp.base.text import per
 from panda_mdp.compute.pairs import (
     Backend,
     chosen_backend,
@@ -75,23 +75,13 @@ class Audit:
             f"at records {x} and {x2}, output {y}"
         )
 
-    @property
-    def _facts(self) -> dict[str, str]:
-        x, x2, y = self.worst
-        return {
-            "epsilon": f"{self.epsilon:.9g} of {self.claimed:.9g} {per(self.unit)}",
-            "worst": f"records {x} and {x2}, {self.distance:.6g} {self.unit} apart, output {y}",
-            "pairs": f"all {self.pairs:,}",
-        }
-
     def __repr__(self) -> str:
-        verdict = "holds" if self.holds else "DOES NOT HOLD"
-        epsilon, worst, pairs = self._facts.values()
-        return f"Audit({verdict}: epsilon {epsilon}; worst: {worst}; {pairs} pairs)"
-
-    def _repr_html_(self) -> str:
-        warning = "" if self.holds else "DOES NOT HOLD"
-        return card("Audit", list(self._facts.items()), warning=warning)
+        x, x2, y = self.worst
+        return (
+            f"Audit({'holds' if self.holds else 'DOES NOT HOLD'}: epsilon {self.epsilon:.9g} of "
+            f"{self.claimed:.9g} {per(self.unit)}; worst: records {x} and {x2}, "
+            f"{self.distance:.6g} {self.unit} apart, output {y}; all {self.pairs:,} pairs)"
+        )
 
 
 def audit(mechanism: Table, epsilon: float | None = None) -> Audit:

@@ -44,7 +44,7 @@ from panda_mdp.base.arrays import (
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.base.factored import Rows
 from panda_mdp.base.floored import FlooredRows, Weights
-from panda_mdp.base.text import card, per, present
+from panda_mdp.base.text import per, present
 from panda_mdp.base.threads import check_time
 from panda_mdp.compute.pairs import Backend
 from panda_mdp.errors import MethodError, NotForReleaseError, PrivacyError, sealed
@@ -291,17 +291,6 @@ class Table(RebuiltOnCopy):
             f"loss {self.loss_words}, epsilon {self.epsilon:g} "
             f"{per(self.problem.domain.unit)}, audited {self.audit.epsilon:.6g}"
         )
-
-    def _repr_html_(self) -> str:
-        problem = self.problem
-        per_unit = problem.domain.unit
-        facts = [
-            ("method", self.method),
-            ("records, outputs", f"{problem.size:,}, {problem.outputs_count:,}"),
-            ("expected loss", self.loss_words),
-            ("epsilon", f"{self.epsilon:g} {per(per_unit)}, audited {self.audit.epsilon:.6g}"),
-        ]
-        return card(type(self).__name__, facts, warning=self.warning)
 
 
 class Mechanism(Table):
