@@ -12,6 +12,8 @@ import numpy as np
 
 import panda_mdp as pm
 from panda_mdp import plot
+from panda_mdp.meaning.estimate import cells, estimate_pairs, zone_matrix
+from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
 
 
 def draw_gallery(folder: Path) -> list[Path]:
@@ -25,6 +27,18 @@ def draw_gallery(folder: Path) -> list[Path]:
     ages = pm.Domain.from_values(np.arange(18.0, 91.0), unit="year")
     years = np.arange(ages.size)
     old = pm.exponential(pm.Problem(ages, years, pm.distance_loss(ages, years), epsilon=0.3))
+    zones = [f"zone {k + 1}" for k in cells(domain.plane, domain.size, 9)]
+    rng = np.random.default_rng(0)
+    near = rng.dirichlet(np.full(domain.size, 0.2))
+    ends = rng.choice(domain.size, (20_000, 2), p=near)
+    every = pm.exponential(pm.Problem(domain, range(400), domain.distances(), epsilon=8.0))
+    drawn = every.simulate(0).sample(ends.reshape(-1)).reshape(-1, 2)
+    _, members = zone_matrix(zones, domain)
+    found = pm.estimate(drawn[:, 0], every, zones)
+    before = np.bincount(ends[:, 0], minlength=domain.size)[None] @ members / len(ends)
+    pairs = np.zeros((400, 400))
+    np.add.at(pairs, tuple(drawn.T), 1)
+    flows = estimate_pairs(pairs, every, zones)
     figures = {
         "city": plot.draw_city(city, domain=domain),
         "record": plot.draw_record(plain, 17, city=city),
@@ -32,6 +46,10 @@ def draw_gallery(folder: Path) -> list[Path]:
         "local": plot.draw_local_epsilon(table, city=city),
         "attacker": plot.draw_attacker_error(plain, city=city),
         "privacy": plot.draw_privacy_loss({"exponential": plain, "loss exponential": table}),
+        "shares": draw_shares(found, before=before),
+        "density": draw_density(found, domain, zones),
+        "flows": draw_flows(flows),
+        "lengths": draw_lengths(flows, domain, zones),
         "ages": plot.draw_privacy_loss({"exponential": old}),
     }
     return [plot.save_figure(figure, folder / f"{n}.png") for n, figure in figures.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from typer.main import get_command
@@ -58,3 +59,9 @@ def test_nothing_is_documented_that_does_not_exist() -> None:
         known = {name for parameter in COMMANDS[command].params for name in parameter.opts}
         for name in re.findall(r"^\| `(--[\w-]+)", section(command), re.M):
             assert name in known, f"docs/cli.md names {name}, which {command} does not have"
+
+
+def test_addresses_of_pip_lines_name_a_host() -> None:
+    """pip of Python 3.11 refuses `git+file:///path`: a requirement's address has a host."""
+    lines = re.findall(r"pip install '[^']+ @ ([^']+)'", PAGE.with_name("install.md").read_text())
+    assert lines and all(urlsplit(address).netloc for address in lines)
