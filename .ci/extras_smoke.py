@@ -37,7 +37,7 @@ def pictures(folder: Path) -> None:
         plot.draw_city(city, domain=domain),
         plot.draw_record(table, 3, city=city),
         plot.draw_local_epsilon(table, city=city),
-        plot.draw_privacy_loss([table]),
+        plot.draw_expected_loss(table, city=city),
     ):
         plot.save_figure(figure, folder / "picture.png")
 

@@ -24,9 +24,6 @@ def draw_gallery(folder: Path) -> list[Path]:
     outputs = np.arange(60)
     problem = pm.Problem(domain, outputs, pm.travel_loss(city, domain, outputs, [70]), epsilon=5.0)
     table, plain = pm.loss_exponential(problem), pm.exponential(problem)
-    ages = pm.Domain.from_values(np.arange(18.0, 91.0), unit="year")
-    years = np.arange(ages.size)
-    old = pm.exponential(pm.Problem(ages, years, pm.distance_loss(ages, years), epsilon=0.3))
     zones = [f"zone {k + 1}" for k in cells(domain.plane, domain.size, 9)]
     rng = np.random.default_rng(0)
     near = rng.dirichlet(np.full(domain.size, 0.2))
@@ -45,12 +42,10 @@ def draw_gallery(folder: Path) -> list[Path]:
         "loss": plot.draw_expected_loss(table, city=city),
         "local": plot.draw_local_epsilon(table, city=city),
         "attacker": plot.draw_attacker_error(plain, city=city),
-        "privacy": plot.draw_privacy_loss({"exponential": plain, "loss exponential": table}),
         "shares": draw_shares(found, before=before),
         "density": draw_density(found, domain, zones),
         "flows": draw_flows(flows),
         "lengths": draw_lengths(flows, domain, zones),
-        "ages": plot.draw_privacy_loss({"exponential": old}),
     }
     return [plot.save_figure(figure, folder / f"{n}.png") for n, figure in figures.items()]
 

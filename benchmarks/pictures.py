@@ -81,7 +81,6 @@ def main() -> None:
         keep(example("first_steps").main(folder), "record")
         screenshot(folder / "first_steps.html", "reports", folder)
         keep(example("compare_methods").main(folder), "trade-off")
-        keep(folder / "compare_methods_privacy.png", "privacy")
         keep(example("choose_epsilon").main(folder), "epsilon")
         keep(example("words").main(folder), "words")
         keep(example("road_metric").main(folder), "road")

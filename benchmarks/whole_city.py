@@ -6,8 +6,8 @@
 Solves the paper's set-up on every junction to a certified gap, writes the compact file that phones
 would fetch, reads it back (which audits it over all pairs), and draws where one record's reports go
 and what each junction loses: docs/images/whole-city-*.png. With `--any-place` every record may be
-reported and the loss is the displacement; a chart beside the maps shows how well two records can be
-told from each other: docs/images/any-place-*.png. `--table` draws a table that was saved.
+reported and the loss is the displacement: docs/images/any-place-*.png. `--table` draws a table that
+was saved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from panda_mdp import plot
 from panda_mdp.base.arrays import IntArray
 
 EPSILON = 5.0
-CHART_KM = 6.0
 
 
 def main() -> None:
@@ -67,8 +66,6 @@ def main() -> None:
             "record": plot.draw_record(best, record, city=city, tasks=tasks, title=title),
             "loss": plot.draw_expected_loss(best, city=city, title=title),
         }
-        if options.any_place:
-            pictures["chart"] = plot.draw_privacy_loss([best], reach=CHART_KM, title=title)
         for kind, figure in pictures.items():
             kept = "any-place" if options.any_place else "whole-city"
             reduced(plot.save_figure(figure, folder / f"{kind}.png"), f"{kept}-{kind}")

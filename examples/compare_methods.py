@@ -2,8 +2,7 @@
 
     python examples/compare_methods.py [FOLDER]
 
-Draws loss against epsilon with the bound that no method can pass (compare_methods.png), and how
-well two records can be told apart under some of them (compare_methods_privacy.png).
+Draws loss against epsilon with the bound that no method can pass (compare_methods.png).
 """
 
 from __future__ import annotations
@@ -45,13 +44,6 @@ def main(
         losses = "  ".join(f"{point.loss:6.3f}" for point in points)
         print(f"{name:24s} {losses} km")
 
-    tables = {
-        method.label: method.run(problem, seconds)
-        for method in chosen
-        if method.name in ("exponential", "loss_exponential", "optimal")
-    }
-    figure = plot.draw_privacy_loss(tables, reach=3.0)
-    plot.save_figure(figure, out / "compare_methods_privacy.png")
     figure, axes = chart_figure(7.6, 5, "What privacy costs")
     for (name, points), look in zip(curves.items(), cycle(LINE_STYLES), strict=False):
         losses = [point.loss for point in points]

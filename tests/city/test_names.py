@@ -9,29 +9,17 @@ import pytest
 from panda_mdp.city.names import read_names
 from panda_mdp.errors import FileFormatError
 
-GRAPH = """<?xml version="1.0" encoding="utf-8"?>
-<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-  <key id="d0" for="node" attr.name="y"/><key id="d1" for="node" attr.name="x"/>
-  <key id="d2" for="edge" attr.name="name"/>
-  <graph edgedefault="directed">
-    <node id="1"><data key="d0">44.60</data><data key="d1">10.90</data></node>
-    <node id="2"><data key="d0">44.61</data><data key="d1">10.90</data></node>
-    <node id="3"><data key="d0">44.64</data><data key="d1">10.90</data></node>
-    <edge source="1" target="2"><data key="d2">Via Lunga</data></edge>
-    <edge source="2" target="3"><data key="d2">Via Lunga</data></edge>
-    <edge source="1" target="3"><data key="d2"></data></edge>
-    <edge source="2" target="1"><data key="d2">['Via Corta', 'Via Altra']</data></edge>
-  </graph>
-</graphml>
-"""
-
 OSM = """<osm version="0.6">
   <node id="1" lat="44.60" lon="10.90"/><node id="2" lat="44.61" lon="10.90"/>
   <node id="3" lat="44.605" lon="10.91"><tag k="name" v="Duomo"/>
     <tag k="amenity" v="place_of_worship"/></node>
   <node id="4" lat="44.605" lon="10.92"><tag k="name" v="Bar"/><tag k="amenity" v="bar"/></node>
-  <node id="5" lat="44.61" lon="10.91"/>
+  <node id="5" lat="44.61" lon="10.91"/><node id="6" lat="44.64" lon="10.90"/>
+  <way id="8"><nd ref="1"/><nd ref="5"/><tag k="name" v="Via Corta"/>
+    <tag k="highway" v="residential"/></way>
   <way id="9"><nd ref="1"/><nd ref="2"/><tag k="name" v="Via Emilia"/>
+    <tag k="highway" v="primary"/></way>
+  <way id="11"><nd ref="2"/><nd ref="6"/><tag k="name" v="Via Emilia"/>
     <tag k="highway" v="primary"/></way>
   <way id="10"><nd ref="1"/><nd ref="2"/><nd ref="5"/><nd ref="1"/><tag k="name" v="Parco"/>
     <tag k="leisure" v="park"/></way>
@@ -42,19 +30,12 @@ OSM = """<osm version="0.6">
 def test_a_street_is_named_once_at_its_longest_piece_and_long_ones_come_first(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "town.graphml"
-    path.write_text(GRAPH)
-    first, second = read_names(path)
-    assert (first.name, second.name) == ("Via Lunga", "Via Corta")
-    assert (first.lat, first.lon, first.kind) == (pytest.approx(44.625), 10.90, "street")
-
-
-def test_streets_of_an_extract(tmp_path: Path) -> None:
     path = tmp_path / "town.osm"
     path.write_text(OSM)
-    (street,) = read_names(path)
-    assert (street.name, street.kind) == ("Via Emilia", "street")
-    assert (street.lat, street.lon) == (pytest.approx(44.605, abs=1e-4), pytest.approx(10.9))
+    first, second = read_names(path)
+    assert (first.name, second.name) == ("Via Emilia", "Via Corta")
+    assert (first.lat, first.kind) == (pytest.approx(44.625, abs=1e-4), "street")
+    assert first.lon == pytest.approx(10.9)
 
 
 @pytest.mark.parametrize("text", ["name,lat\nA,1\n", "name,lat,lon\nA,one,2\n"])

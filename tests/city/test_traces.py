@@ -1,9 +1,8 @@
-"""Traces in CSV, GPX, GeoJSON and frames, against what is written into them."""
+"""Traces in CSV and frames, against what is written into them."""
 
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,32 +17,6 @@ import shapely
 from panda_mdp.city.traces import TraceReport, Traces, load_traces
 from panda_mdp.errors import FileFormatError, InvalidInputError
 
-GPX = """<?xml version="1.0"?>
-<gpx version="1.1" xmlns="http://www.topografix.com/GPX/1/1">
-  <wpt lat="41.80" lon="12.40"/>
-  <trk><trkseg>
-    <trkpt lat="41.90" lon="12.49"><ele>20</ele><time>2024-05-01T08:00:00Z</time></trkpt>
-    <trkpt lat="41.91" lon="12.50"><time>2024-05-01T08:00:10Z</time></trkpt>
-    <trkpt lat="141.91" lon="12.50"/>
-  </trkseg></trk>
-</gpx>
-"""
-LINE = {
-    "type": "Feature",
-    "properties": {"driver": "anna"},
-    "geometry": {"type": "LineString", "coordinates": [[12.49, 41.9, 7.0], [12.5, 41.91]]},
-}
-POINT = {
-    "type": "Feature",
-    "properties": {"User": "bruno", "time": 1.5},
-    "geometry": {"type": "Point", "coordinates": [12.4, 41.8]},
-}
-PARTS = {
-    "type": "Feature",
-    "properties": {"driver": "bruno"},
-    "geometry": {"type": "MultiLineString", "coordinates": [[[1, 2], [3, 4]], [[5, 6], [6, 6]]]},
-}
-UNNAMED = {"type": "Feature", "geometry": {"type": "MultiPoint", "coordinates": [[7, 8]]}}
 TABLE = {"person": ["a", "b", "a"], "lat": [1.0, 2.0, 95.0], "lon": [3.0, 4.0, 5.0], "t": [7, 8, 9]}
 
 
@@ -55,49 +28,6 @@ def read(source: object, **options: object) -> tuple[list[tuple[float, ...]], Tr
         for row in zip(chunk.user, chunk.lat, chunk.lon, strict=True)
     ]
     return rows, report
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_gpx(tmp_path: Path, packed: bool) -> None:
-    path = tmp_path / ("walk.gpx.gz" if packed else "walk.gpx")
-    path.write_bytes(gzip.compress(GPX.encode()) if packed else GPX.encode())
-    rows, report = read(path)
-    assert sorted(rows) == [(0, 41.8, 12.4), (0, 41.9, 12.49), (0, 41.91, 12.5)]
-    assert (report.fixes, report.malformed, report.anonymous) == (3, 1, 0)
-
-
-def test_a_folder_of_gpx_has_a_person_per_file(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.gpx").write_text(GPX)
-    rows, _ = read(tmp_path)
-    assert {row[0] for row in rows} == {0.0, 1.0}
-
-
-def test_geojson(tmp_path: Path) -> None:
-    path = tmp_path / "trips.geojson"
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": [LINE, PARTS, UNNAMED]}))
-    rows, report = read(path)
-    assert [row[0] for row in rows] == [0, 0, 1, 1, 1, 1, 2]
-    assert rows[1][1:] == (41.91, 12.5) and rows[2][1:] == (2.0, 1.0) and rows[6][1:] == (8.0, 7.0)
-    # Of a file that names people, whom it does not name is nobody.
-    assert (report.malformed, report.anonymous) == (0, 1)
-    path.write_text(json.dumps(POINT["geometry"]))
-    assert read(path)[0] == [(0, 41.8, 12.4)]
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.gpx", GPX[:300]),
-        ("a.geojson", '{"features": ['),
-        ("b.json", "[1, 2]"),
-        ("c.geojson", json.dumps({"type": "LineString", "coordinates": [[1, 2]]})),
-    ],
-)
-def test_a_document_that_is_cut_short_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(FileFormatError, match="damaged"):
-        read(tmp_path / name)
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
@@ -117,6 +47,23 @@ def test_frames_of_points_are_reprojected() -> None:
     )
     rows, _ = read(points.to_crs(3857))
     np.testing.assert_allclose([row[1:] for row in rows], [(41.8, 12.4), (41.9, 12.5)])
+
+
+def test_frames_of_lines_have_a_fix_for_each_vertex() -> None:
+    frame = geopandas.GeoDataFrame(
+        {"driver": ["anna", "bruno", None]},
+        geometry=[
+            shapely.LineString([(12.49, 41.9, 7.0), (12.5, 41.91, 7.0)]),
+            shapely.MultiLineString([[(1, 2), (3, 4)], [(5, 6), (6, 6)]]),
+            shapely.MultiPoint([(7, 8)]),
+        ],
+        crs=4326,
+    )
+    rows, report = read(frame)
+    assert [row[0] for row in rows] == [0, 0, 1, 1, 1, 1, 2]
+    assert rows[1][1:] == (41.91, 12.5) and rows[2][1:] == (2.0, 1.0) and rows[6][1:] == (8.0, 7.0)
+    # Where people are named, whom it does not name is nobody.
+    assert (report.malformed, report.anonymous) == (0, 1)
 
 
 def test_shapes_without_a_reference_system_are_not_taken_for_degrees() -> None:

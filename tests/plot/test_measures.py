@@ -13,7 +13,6 @@ from panda_mdp.errors import MethodError
 from panda_mdp.plot.measures import (
     expected_losses,
     local_epsilons,
-    privacy_losses,
     radius_of_share,
 )
 
@@ -65,18 +64,6 @@ def test_radius_of_share() -> None:
     assert [radius_of_share(table, 0, share) for share in (0.5, 0.51, 0.8, 1.0)] == [0, 1, 1, 3]
     with pytest.raises(MethodError, match="share is 0"):
         radius_of_share(table, 0, 0)
-
-
-def test_privacy_losses_of_all_pairs(mechanism: Mechanism) -> None:
-    ends, largest = privacy_losses(mechanism, 6.0, bins=8)
-    domain = mechanism.problem.domain
-    apart = domain.distances()[np.triu_indices(90, 1)]
-    rates = brute_rates(mechanism)[np.triu_indices(90, 1)]
-    inside = (apart > 0.75) & (apart <= 1.5)
-    assert ends[1] == pytest.approx(1.5)
-    assert largest[1] == pytest.approx((rates * apart)[inside].max(), rel=1e-9)
-    # Nowhere above what epsilon allows at the bin's far end.
-    assert (largest <= 2.0 * ends).all()
 
 
 def test_losses_of_a_sparse_table_are_those_of_its_matrix(mechanism: Mechanism) -> None:

@@ -24,7 +24,6 @@ from panda_mdp.plot import (
     draw_city,
     draw_expected_loss,
     draw_local_epsilon,
-    draw_privacy_loss,
     draw_record,
     save_figure,
 )
@@ -87,13 +86,6 @@ def test_road_domains_are_drawn_with_their_city(city: City) -> None:
     table = exponential(Problem(domain, outputs, distance_loss(domain, outputs), 3.0))
     assert "true place" in words(draw_record(table, 3, city=city))
     assert "true place" in words(draw_record(table, 3))
-
-
-def test_privacy_loss(mechanism: Mechanism) -> None:
-    told = words(draw_privacy_loss([mechanism], reach=3.0))
-    assert "allowed: epsilon 3 per km" in told and "[nats]" in told and "[km]" in told
-    with pytest.raises(MethodError, match="no tables"):
-        draw_privacy_loss([])
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

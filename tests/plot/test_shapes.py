@@ -50,16 +50,3 @@ def test_colour_bars_have_no_offset_and_no_arrow_without_a_value_beyond(thin: pm
     figure.canvas.draw()
     bar = figure.axes[1]
     assert bar.yaxis.get_major_formatter().get_offset() == ""
-
-
-def test_every_line_is_named_and_runs_through_whole_years() -> None:
-    ages = pm.Domain.from_values(np.arange(18, 91), unit="year")
-    years = np.arange(ages.size)
-    table = pm.exponential(pm.Problem(ages, years, pm.distance_loss(ages, years), 0.3))
-    (axes,) = plot.draw_privacy_loss({"exponential": table}).axes
-    assert "[years]" in axes.get_xlabel()
-    lines = axes.get_lines()
-    assert all(not line.get_label().startswith("_") for line in lines)
-    assert all(np.isfinite(line.get_ydata()).all() for line in lines)
-    allowed = next(line for line in lines if "allowed" in line.get_label())
-    assert allowed.get_zorder() > max(line.get_zorder() for line in lines if line is not allowed)

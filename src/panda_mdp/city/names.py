@@ -1,7 +1,7 @@
 """Names of streets and landmarks, for people who look for a place on a map.
 
-Streets from OSMnx's `.graphml` (names of edges) or OpenStreetMap extracts (names of roads); both
-from a `.csv` with columns name, lat, lon and, if wanted, kind. A street's name stands at the middle
+Streets from OpenStreetMap extracts (names of roads); both from a `.csv` with columns name, lat, lon
+and, if wanted, kind. A street's name stands at the middle
 of its longest piece; longer streets come first.
 """
 
@@ -14,14 +14,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from panda_mdp.city.layers import OSM, read_layers
-from panda_mdp.city.network import graph_elements
 from panda_mdp.city.places import read_columns, read_points
-from panda_mdp.city.roads import first_of
 from panda_mdp.errors import FileFormatError
-from panda_mdp.space.metrics import haversine_km
 
 Kind = Literal["street", "landmark"]
 
@@ -53,8 +48,6 @@ def read_names(path: Path) -> list[PlaceName]:
     name = path.name.lower()
     if name.endswith(".csv"):
         return _read_csv(path)
-    if name.endswith(".graphml"):
-        return _longest_first(_graphml_pieces(path))
     if name.endswith(OSM):
         return _longest_first(_osm_pieces(path))
     return []
@@ -82,20 +75,6 @@ def _read_csv(path: Path) -> list[PlaceName]:
     ]
     rows = zip(columns["name"], lat.tolist(), lon.tolist(), kinds, strict=True)
     return [PlaceName(name.strip(), *row) for name, *row in rows if name.strip()]
-
-
-def _graphml_pieces(path: Path) -> Iterable[Piece]:
-    places: dict[str, tuple[float, float]] = {}
-    try:
-        for kind, which, data in graph_elements(path):
-            if kind == "node":
-                places[which] = (float(data["y"]), float(data["x"]))
-            elif kind == "edge" and "name" in data:
-                ends = np.array([places[node] for node in which])
-                lat, lon = ends.mean(axis=0)
-                yield first_of(data["name"]), lat, lon, float(haversine_km(*ends.ravel()))
-    except (KeyError, ValueError) as error:
-        raise FileFormatError(f"{path.name} is damaged or no GraphML ({error})") from error
 
 
 def _osm_pieces(path: Path) -> Iterable[Piece]:

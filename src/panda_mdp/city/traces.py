@@ -1,5 +1,5 @@
-"""Traces in: positions of people, streamed from CSV files, or from frames and what GDAL reads; how
-often each record was visited, and priors made of it."""
+"""Traces in: positions of people, streamed from CSV files, or from frames; how often each record
+was visited, and priors made of it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ import numpy.typing as npt
 from panda_mdp.base.arrays import FloatArray, IntArray, group_ranks
 from panda_mdp.base.atomic import FilePath, atomic_file
 from panda_mdp.base.packages import need
-from panda_mdp.city.layers import find_name, read_layers, shape_kind, system_of
+from panda_mdp.city.layers import find_name, system_of
 from panda_mdp.errors import FileFormatError, InvalidInputError, PrivacyError
 from panda_mdp.prior import Prior
 from panda_mdp.space.domain import Domain
 
-GEOGRAPHIC = (".gpx", ".geojson", ".json", ".gpx.gz", ".geojson.gz", ".json.gz")
-SUFFIXES = (".csv", ".csv.gz", *GEOGRAPHIC)
+SUFFIXES = (".csv", ".csv.gz")
 """What is read of a folder; a file of another name is taken for CSV."""
 COLUMNS = {
     "lat": ("lat", "latitude", "y"),
@@ -161,27 +160,19 @@ class Traces:
     def _fixes(self, report: TraceReport) -> Iterator[tuple[str, float, float]]:
         """Person and place of every row that tells them; the other rows are counted."""
         if not isinstance(self.source, Path):
-            yield from self._read("the frame", "", _frame_rows(self.source), report)
+            yield from self._read("the frame", _frame_rows(self.source), report)
             return
         for path in _files(self.source):
-            if path.name.lower().endswith(GEOGRAPHIC):
-                layers = read_layers(path)
-                points = [layer for layer in layers if shape_kind(layer) == "point"]
-                for layer in points or layers:
-                    # Where a file names nobody it is one person's.
-                    person = path.name.partition(".")[0]
-                    yield from self._read(path.name, person, _frame_rows(layer), report)
-                continue
             try:
                 with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
                     # What cannot be decoded shows up as malformed lines.
                     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
-                    yield from self._read(path.name, "", _csv_rows(text, path.name), report)
+                    yield from self._read(path.name, _csv_rows(text, path.name), report)
             except (gzip.BadGzipFile, EOFError, zlib.error, csv.Error) as error:
                 raise FileFormatError(f"{path.name} is damaged or cut short ({error})") from error
 
     def _read(
-        self, source: str, person: str, table: Rows, report: TraceReport
+        self, source: str, table: Rows, report: TraceReport
     ) -> Iterator[tuple[str, float, float]]:
         names, rows = table
         lat, lon, user = (self._column(kind, names, report) for kind in COLUMNS)
@@ -202,7 +193,7 @@ class Traces:
                         f"[-90, 90] and a longitude in [-180, 180] (swapped?): {text!r}"
                     )
                 continue
-            name = person if user < 0 else str(row[user])
+            name = "" if user < 0 else str(row[user])
             report.fixes += 1
             report.anonymous += name.strip().lower() in NOBODY
             yield name, north, east
@@ -228,9 +219,8 @@ def load_traces(source: FilePath | Any, *, columns: dict[str, str] | None = None
     """Name a trace file (or folder of them); it is read when it is used.
 
     CSV has a header that names the columns (`columns` maps `lat`, `lon` and `user` to the file's
-    names) and is streamed. `.gpx` and `.geojson` are read by GeoPandas: points, else the vertices
-    of lines, by the `user` among their properties, else by one person per file. `.gz` is
-    unpacked on the way. A frame (pandas, GeoPandas, Polars, PyArrow) is taken as a file is.
+    names) and is streamed; `.gz` is unpacked on the way. A frame (pandas, Polars, PyArrow, or
+    GeoPandas with the vertices of its shapes) is taken as a file is.
     """
     if not isinstance(source, str | os.PathLike):
         if not hasattr(source, "columns"):

@@ -90,7 +90,7 @@ def publish(
     Options:
         file FILE: A table (.pmdp).
         city MAP: Road map to draw below, or 'synthetic'.
-        names FILE: Names of streets and landmarks (.csv, .graphml, .osm.pbf).
+        names FILE: Names of streets and landmarks (.csv, .osm.pbf).
     """
     from panda_mdp.protocol.client.wire import Network
     from panda_mdp.protocol.messages.catalogue import DomainInfo, DomainRequest, TableInfo, TableRef

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, frozen
 from panda_mdp.errors import MethodError
-from panda_mdp.meaning.attack import checked_prior, columns_of, radii_holding
-from panda_mdp.prior import Prior
+from panda_mdp.meaning.attack import columns_of, radii_holding
 from panda_mdp.problem import check_number
 from panda_mdp.space.domain import check_indices
 from panda_mdp.space.guesses import best_guesses, best_records
@@ -31,6 +30,8 @@ MOST_WAYS = 500_000
 EXACT_OUTCOMES = 20_000
 """Outcomes of several reports up to which all of them are summed over."""
 DRAWS = 2_000
+HELD = 0.9
+"""Share of the belief that the zone of an anchor holds."""
 AWAY = 0.2
 """How often a report at the hours of an anchor is of another place."""
 
@@ -55,7 +56,6 @@ def repeated(
     mechanism: Table,
     count: int,
     *,
-    prior: Prior | ArrayLike | None = None,
     draws: int = DRAWS,
     exact: int = EXACT_OUTCOMES,
     seed: int = 0,
@@ -80,7 +80,7 @@ def repeated(
     check_number(draws, "draws", "a whole number, at least 2", least=2, whole=True)
     problem = mechanism.problem
     matrix = mechanism.matrix
-    weights, _ = checked_prior(problem, prior)
+    weights = problem.prior
     outputs = problem.outputs_count
     summed = math.comb(count + outputs - 1, count) <= exact
     if summed:
@@ -363,9 +363,7 @@ def locate_anchor(
     table: Table,
     reports: ArrayLike,
     *,
-    prior: Prior | ArrayLike | None = None,
     away: float = AWAY,
-    share: float = 0.9,
     keyed: bool = False,
 ) -> Zone:
     """Where an anchor (home, work) lies, from reports at the hours that somebody is there.
@@ -381,18 +379,14 @@ def locate_anchor(
         p(a | reports)  proportional to  p_a sum_y z(y|a) (1 - away + away q_y)^n_y product over
                         the others of (away q_y')^n_y',     q = sum_x p_x z_x.
 
-    The zone is the disc round the record of least expected distance that holds `share` of belief;
+    The zone is the disc round the record of least expected distance that holds 90 % of belief;
     `panda_mdp.space.guesses.best_guesses` has the best guess of the place from `belief`.
     """
-    if not (0 <= away < 1 and 0 < share <= 1 and np.size(reports)):
-        raise MethodError(
-            f"away is {away!r} and share {share!r}; give away in [0, 1), share in (0, 1] and at "
-            "least one report"
-        )
+    if not (0 <= away < 1 and np.size(reports)):
+        raise MethodError(f"away is {away!r}; give a share in [0, 1), and at least one report")
     problem = table.problem
     matrix = table.matrix
-    weights, _ = checked_prior(problem, prior)
-    elsewhere = away * (weights @ matrix)
+    elsewhere = away * (problem.prior @ matrix)
     columns = columns_of(problem.outputs.tolist(), reports)
     counts = np.bincount(columns, minlength=problem.outputs_count)
     logs = _log_likelihoods(counts, (1 - away) * matrix + elsewhere)
@@ -400,8 +394,8 @@ def locate_anchor(
         # Row y: the anchor's draw is y.
         drawn = np.eye(len(counts)) * (1 - away) + elsewhere
         logs = scipy.special.logsumexp(_log_likelihoods(counts, drawn), b=matrix, axis=1)
-    belief = _posterior(weights, logs)
+    belief = _posterior(problem.prior, logs)
     place = int(best_records(problem.domain, belief[:, None])[1][0])
     distance = problem.domain.distances([place], None)[0]
-    (radius,) = radii_holding(distance, belief, share)
+    (radius,) = radii_holding(distance, belief, HELD)
     return Zone(belief, place, radius, float(belief[distance <= radius].sum()))

@@ -4,11 +4,7 @@ Every `draw_...` returns a matplotlib figure, which `save_figure` writes; `write
 interactive map as one HTML file that needs nothing else.
 """
 
-from panda_mdp.plot.charts import (
-    draw_calibration,
-    draw_losses,
-    draw_privacy_loss,
-)
+from panda_mdp.plot.charts import draw_calibration, draw_losses
 from panda_mdp.plot.estimates import draw_density, draw_flows, draw_lengths, draw_shares
 from panda_mdp.plot.html import write_map
 from panda_mdp.plot.maps import (
@@ -33,7 +29,6 @@ __all__ = [
     "draw_lengths",
     "draw_local_epsilon",
     "draw_losses",
-    "draw_privacy_loss",
     "draw_record",
     "draw_shares",
     "draw_side_by_side",

@@ -1,28 +1,15 @@
-"""Charts: what is told apart at a distance, and what methods cost."""
+"""Charts: what methods cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import cycle
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from panda_mdp.base.text import per, plural
-from panda_mdp.errors import MethodError
 from panda_mdp.panda.calibrate import Calibration
-from panda_mdp.plot.measures import privacy_losses
-from panda_mdp.plot.style import (
-    BLUE,
-    INK,
-    LINE_STYLES,
-    ORANGE,
-    PALE,
-    PALETTE,
-    VERMILION,
-    chart_figure,
-)
+from panda_mdp.plot.style import BLUE, LINE_STYLES, ORANGE, PALE, VERMILION, chart_figure
 from panda_mdp.problem import Problem
 from panda_mdp.survey.bench import MethodRun
-from panda_mdp.table.mechanism import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,37 +19,6 @@ FAMILIES = {
     "BernoulliAnchors": "candidates, coins",
     "NoneType": "whole table",
 }
-
-
-def draw_privacy_loss(
-    tables: Mapping[str, Table] | Sequence[Table], *, reach: float | None = None, title: str = ""
-) -> Figure:
-    """How well two records can be told apart, against their distance, beside what is allowed.
-
-    Solid: the worst pair of records at that distance (of 1,500 records where there are more), up to
-    `reach`, a third of the diameter by default; black: epsilon d.
-    """
-    named = tables if isinstance(tables, Mapping) else {t.method: t for t in tables}
-    if not named:
-        raise MethodError("there are no tables to draw; give at least one")
-    domain = next(iter(named.values())).problem.domain
-    end = domain.diameter / 3 if reach is None else reach
-    unit = domain.unit
-    figure, axes = chart_figure(7.6, 5, title or "How well two records can be told apart")
-    for (name, table), colour in zip(named.items(), cycle(PALETTE), strict=False):
-        label = f"{name}: worst pair"
-        axes.plot(*privacy_losses(table, end), color=colour, linewidth=2, label=label)
-    for epsilon in sorted({table.epsilon for table in named.values()}):
-        axes.plot([0, end], [0, epsilon * end], color=INK, linewidth=1.5, linestyle="--", zorder=5,
-                  label=f"allowed: epsilon {epsilon:g} {per(unit)}")  # fmt: skip
-    axes.set(
-        xlabel=f"distance of two records [{plural(unit)}]",
-        ylabel="privacy loss: log of the largest odds change [nats]",
-        xlim=(0, end),
-        ylim=(0, None),
-    )
-    axes.legend(frameon=False, loc="upper left")
-    return figure
 
 
 def draw_losses(outcomes: Sequence[MethodRun], bound: float | None) -> Figure:
