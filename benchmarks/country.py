@@ -16,25 +16,30 @@ records.
 from __future__ import annotations
 
 import gzip
+import json
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 from country_tables import EPSILON, ROOT, SPLITS, given, tables
 
 import panda_mdp as pm
-from panda_mdp.panda.lattice import BallLaw, radius_for
+from panda_mdp.panda.lattice import BallLaw, Centre, radius_for
 from panda_mdp.privacy.quantise import TOTAL, SystemBits
 from panda_mdp.protocol import Allowance, Client, Network
 from panda_mdp.protocol.client.rounds import BallPlan
-from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
+from panda_mdp.protocol.messages.deployments import BallTerms
 from panda_mdp.protocol.server.routes.rounds import PACKING
-from panda_mdp.protocol.server.solving import ball_table
+from panda_mdp.protocol.server.solving import Tiles, ball_facts
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from protocol_servers import Running
@@ -44,6 +49,8 @@ FREQUENCIES = (1e-1, 1e-2, 1e-3, 1e-5)
 TARGETS = ((1e-7, 1e6, 1.25), (1e-2, 0.5e6, 1.15))
 """(delta, bytes, loss over that of the whole table) that are asked for; here delta is 0."""
 PERCENTILES = (50, 90, 99, 100)
+THREADS = 4
+SPAWNED = multiprocessing.get_context("spawn")
 
 
 class Counting(httpx.HTTPTransport):
@@ -87,18 +94,21 @@ def frontier(
         path = paths.get(EPSILON - first - edge)
         if path is None:
             continue
-        left, file = pm.load(path), path.read_bytes()
+        terms = BallTerms(epsilon_1=first, edge=edge, radius=1.0, snap=snap)
+        # In a process that ends: reading a table takes more memory than having it.
+        with ProcessPoolExecutor(1, SPAWNED) as pool:
+            _, packed = pool.submit(ball_facts, path.read_bytes(), terms).result()
+        left = pm.load(path)
         for missed in FREQUENCIES:
-            radius = radius_for(first, missed)
-            terms = BallTerms(epsilon_1=first, edge=edge, radius=radius, snap=snap)
-            table = ball_table(file, terms)
-            law = table.law
+            terms = terms.model_copy(update={"radius": radius_for(first, missed)})
+            law = terms.law(left.problem.domain, left.epsilon)
+            tiles = Tiles(packed, law)
             centres = [law.draw(record, SystemBits()) for record in records.tolist()]
             rows, began = [], time.process_time()
             for centre in centres:
-                message = BallRows(version=1, centre=centre, **table.cut(centre))
-                packed = gzip.compress(message.model_dump_json().encode(), PACKING)
-                rows.append((len(message.lat), len(packed), centre))
+                message = tiles.ball(1, centre)
+                size = len(gzip.compress(message.model_dump_json().encode(), PACKING))
+                rows.append((len(message.lat), size, centre))
             spent = time.process_time() - began
             more = np.mean(
                 [lost(left, law, snap, c, r) for r, (*_, c) in zip(records, rows, strict=True)]
@@ -135,8 +145,55 @@ def take_part(url: str, folder: str, users: list[tuple[str, float, float]]) -> l
     return found
 
 
-def served(path: Path, terms: dict[str, float], places: np.ndarray, processes: int) -> None:
-    """Deploy a table by balls, and have clients at some places report."""
+def asked(url: str, tokens: list[str], centres: list[Centre]) -> None:
+    """Ask for balls, over as many connections as there are threads, and read what comes."""
+
+    def ask(part: int) -> None:
+        with closing(HTTPConnection(urlsplit(url).netloc, timeout=600)) as wire:
+            for token, centre in zip(tokens[part::THREADS], centres[part::THREADS], strict=True):
+                headers = {"authorization": f"Bearer {token}", "accept-encoding": "gzip"}
+                headers |= {"content-type": "application/json"}
+                body = json.dumps({"centre": centre})
+                wire.request("POST", "/v1/deployments/ball/balls", body, headers)
+                answer = wire.getresponse()
+                if answer.status != 200 or not answer.read():
+                    raise SystemExit(f"a ball was refused: {answer.status}")
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(ask, range(THREADS)))
+
+
+def processor(process: int) -> float:
+    """Seconds of the processor that a process and its children have had."""
+    of = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            of[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    mine = {process}
+    while more := {each for each, (parent, _) in of.items() if parent in mine} - mine:
+        mine |= more
+    return sum(of[each][1] for each in mine) / os.sysconf("SC_CLK_TCK")
+
+
+def rate(server: Running, tokens: list[str], centres: list[Centre]) -> None:
+    """How many balls a second a server hands out, new ones and once more the same."""
+    number = server.process.pid  # type: ignore[union-attr]
+    for what in ("new balls", "the same again"):
+        spent, began = processor(number), time.perf_counter()
+        with ProcessPoolExecutor(1, SPAWNED) as pool:
+            pool.submit(asked, server.url, tokens, centres).result()
+        seconds, spent = time.perf_counter() - began, processor(number) - spent
+        print(
+            f"{len(centres):,} {what}: {len(centres) / seconds:.0f} a second by the clock", end=""
+        )
+        print(f", {len(centres) / spent:.0f} a second of the server's processor ({spent:.1f} s)")
+
+
+def served(
+    path: Path, terms: dict[str, float], places: np.ndarray, processes: int, centres: list[Centre]
+) -> None:
+    """Deploy a table by balls, ask for some, and have clients at some places report."""
     with tempfile.TemporaryDirectory() as folder:
         server = Running(f"{folder}/panda.db", Path(folder)).start()
         try:
@@ -152,11 +209,13 @@ def served(path: Path, terms: dict[str, float], places: np.ndarray, processes: i
                 began = time.perf_counter()
                 admin.post(url, **body, timeout=1_200).raise_for_status()
                 print(f"{url}: {time.perf_counter() - began:.0f} s", flush=True)
-            made = admin.post("/v1/tokens", json={"role": "reporter", "count": len(places)})
+            count = len(places) + len(centres)
+            made = admin.post("/v1/tokens", json={"role": "reporter", "count": count})
             tokens = [each["token"] for each in made.raise_for_status().json()["tokens"]]
-            users = list(zip(tokens, *places.T.tolist(), strict=True))
+            rate(server, tokens[len(places) :], centres)
+            users = list(zip(tokens, *places.T.tolist(), strict=False))
             began = time.perf_counter()
-            with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+            with ProcessPoolExecutor(processes, SPAWNED) as pool:
                 parts = [users[k::processes] for k in range(processes)]
                 work = [pool.submit(take_part, server.url, folder, part) for part in parts]
                 found = np.array([row for done in work for row in done.result()])
@@ -177,6 +236,7 @@ def main() -> None:
     """Solve, serve, print."""
     parser = given()
     parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--balls", type=int, default=1_000, help="asked for one after the other")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--cuts", type=int, default=40, help="balls of every point of the frontier")
     parser.add_argument("--served", type=int, default=0, help="which of the splits is served")
@@ -198,7 +258,10 @@ def main() -> None:
         radius = radius_for(first, options.missed)
         terms = {"epsilon_1": first, "edge": edge, "radius": radius, "snap": options.snap}
         places = np.stack([domain.lat, domain.lon], axis=1)[some]
-        served(paths[EPSILON - first - edge], terms, places, options.processes)
+        law = BallTerms(**terms).law(domain, EPSILON - first - edge)
+        homes = rng.choice(domain.size, options.balls)
+        centres = [law.draw(home, SystemBits()) for home in homes.tolist()]
+        served(paths[EPSILON - first - edge], terms, places, options.processes, centres)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.base.arrays import FloatArray, IntArray
+from panda_mdp.base.text import Facts
 from panda_mdp.protocol import Network
 from panda_mdp.protocol.messages.catalogue import DomainDetail, Places, TableInfo
 from panda_mdp.protocol.messages.deployments import (
@@ -44,7 +45,7 @@ from panda_mdp.protocol.messages.signing import (
     statement_bytes,
 )
 from panda_mdp.protocol.messages.types import GuaranteeInfo
-from panda_mdp.protocol.server.solving import ball_facts, ball_table
+from panda_mdp.protocol.server.solving import Tiles, ball_facts
 from panda_mdp.table.blocks import decode_block, encode_block, spanning_order
 
 URL = "http://127.0.0.1:1"
@@ -162,7 +163,7 @@ class Standin:
             **UNSIGNED,
         }
         if name == "ball":
-            said = ball_facts(*self.balls)
+            said, _ = cut_table(*self.balls)
             return BallDeployment(
                 table=table,
                 places=Places(**said["places"]),
@@ -300,6 +301,14 @@ def post_report(server: Standin, request: httpx.Request, name: str) -> httpx.Res
     return httpx.Response(201 if before is None else 200, json=answer)
 
 
+@lru_cache(maxsize=4)
+def cut_table(file: bytes, terms: BallTerms) -> tuple[Facts, Tiles]:
+    """What a deployment of balls of a table says, and what hands them out."""
+    facts, packed = ball_facts(file, terms)
+    epsilon = facts["guarantee"]["epsilon"] - terms.epsilon_1 - terms.edge
+    return facts, Tiles(packed, terms.law(Places(**facts["places"]).domain(), epsilon))
+
+
 def post_ball(server: Standin, request: httpx.Request, name: str) -> httpx.Response:
     return give(ball_rows(server, json.loads(request.content)["centre"]))
 
@@ -310,8 +319,8 @@ def ball_rows(
     change: Callable[[BallParts], BallParts] = lambda parts: parts,
 ) -> BallRows:
     """The ball around a centre; `change` is applied to what is proved of its first tile."""
-    cut = ball_table(*server.balls).cut((centre[0], centre[1]))
-    rows = BallRows(version=server.version, centre=(centre[0], centre[1]), **cut)
+    _, tiles = cut_table(*server.balls)
+    rows = tiles.ball(server.version, (centre[0], centre[1]))
     if not rows.tiles:
         return rows
     size = rows.sizes[0]

@@ -38,9 +38,9 @@ from panda_mdp.panda.leakage import leakage
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.privacy.quantise import TOTAL, choose
-from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
+from panda_mdp.protocol.messages.deployments import BallTerms
 from panda_mdp.protocol.messages.signing import digest_of
-from panda_mdp.protocol.server.solving import ball_facts, ball_table
+from panda_mdp.protocol.server.solving import Tiles, ball_facts
 from panda_mdp.table.everywhere import EverywhereMechanism, draw_vertices
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -216,10 +216,10 @@ def tiles() -> dict[str, Any]:
     terms = BallTerms(epsilon_1=9.0, edge=0.5, radius=1.2, snap=0.3)
     with tempfile.TemporaryDirectory() as folder:
         table = pm.compact(pm.exponential(problem)).save(Path(folder) / "t.pmdp")
-        cut = ball_table(table.read_bytes(), terms)
-        facts = ball_facts(table.read_bytes(), terms)
-    (i, j) = np.rint(cut.law.places[17] * cut.law.exponent).astype(int).tolist()
-    rows = BallRows(version=1, centre=(i, j), **cut.cut((i, j)))
+        facts, packed = ball_facts(table.read_bytes(), terms)
+    law = terms.law(domain, 2.0)
+    (i, j) = np.rint(law.places[17] * law.exponent).astype(int).tolist()
+    rows = Tiles(packed, law).ball(1, (i, j))
     said = {name: facts[name] for name in ("rows", "tiles", "places")}
     digest = digest_of([*facts["places"].values()])
     return {**said, **terms.model_dump(), "digest": digest, "sent": rows.model_dump(mode="json")}

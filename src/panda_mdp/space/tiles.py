@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, owners
+from panda_mdp.base.arrays import BLOCK_ENTRIES, FloatArray, IntArray, owners
+from panda_mdp.base.threads import by_slices
 from panda_mdp.space.metrics import Metric, latitude_cosine
 from panda_mdp.space.paths import both_ways
 
@@ -107,7 +108,13 @@ class Tiles:
     def between(self) -> FloatArray:
         """Lower bounds on the distance between records of two tiles, all of them: (T, T)."""
         everything = np.arange(self.count)
-        return self._between(everything, everything)
+        found = np.empty((self.count, self.count))
+
+        def work(part: slice) -> None:
+            found[part] = self._between(everything[part], everything)
+
+        by_slices(work, self.count, max(1, BLOCK_ENTRIES // self.count))
+        return found
 
     @cached_property
     def across(self) -> FloatArray:

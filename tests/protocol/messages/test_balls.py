@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from protocol_standin import TOKEN, URL, Standin, without_fsync
+from protocol_standin import TOKEN, URL, Standin, cut_table, without_fsync
 
 import panda_mdp as pm
 from panda_mdp.errors import ProtocolError, SignatureError
@@ -16,18 +16,18 @@ from panda_mdp.privacy.quantise import SeededBits
 from panda_mdp.protocol import Allowance, Client
 from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
 from panda_mdp.protocol.messages.log import leaf_hash, levels_of, root_from, root_of
-from panda_mdp.protocol.server.solving import ball_facts, ball_table
 from panda_mdp.table.blocks import encode_block
 
 CITY = Path(__file__).parents[2] / "vectors" / "city.pmdp"
 BALLS = CITY.read_bytes(), BallTerms(epsilon_1=12.0, edge=0.5, radius=0.5, snap=1.0)
-FACTS, LAW = ball_facts(*BALLS), ball_table(*BALLS).law
+FACTS, TILES = cut_table(*BALLS)
+LAW = BALLS[1].law(pm.load(CITY).problem.domain, 1.0)
 
 
 def cut(record: int) -> tuple[tuple[int, int], BallRows]:
     """The ball around a centre that a record draws."""
     centre = LAW.draw(record, SeededBits(record))
-    return centre, BallRows(version=1, centre=centre, **ball_table(*BALLS).cut(centre))
+    return centre, TILES.ball(1, centre)
 
 
 def one_row(ball: BallRows) -> str:

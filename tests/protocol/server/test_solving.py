@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers import save_compact
 from protocol_servers import small_domain, small_table
+from protocol_standin import cut_table
 
 import panda_mdp as pm
 from panda_mdp.errors import EmptyAnchorsError
@@ -18,9 +19,6 @@ from panda_mdp.privacy.quantise import SeededBits
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, BallTerms
 from panda_mdp.protocol.server.solving import (
     anchors_facts,
-    ball_facts,
-    ball_table,
-    cut_named,
     solve_round,
 )
 from panda_mdp.protocol.server.store.catalogue import pack, unpack
@@ -113,8 +111,7 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) 
     mechanism = small_table(domain, epsilon=1.5)
     save_compact(mechanism, tmp_path / "t.pmdp")
     terms = BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0, snap=1.0)
-    balls = (tmp_path / "t.pmdp").read_bytes(), terms
-    facts = ball_facts(*balls)
+    facts, tiles = cut_table((tmp_path / "t.pmdp").read_bytes(), terms)
     assert facts["guarantee"] == {"epsilon": 4.0, "delta": 0.0, "unit": "km"}
     assert facts["outputs"] == mechanism.problem.outputs.tolist()
     law, places = BallLaw(domain, 2.0, 2.0, 2.0, 0.5), np.array([domain.lat, domain.lon]).T
@@ -126,30 +123,14 @@ def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) 
     assert [side.tolist() for side in law.box] == facts["box"]
     for record in range(0, domain.size, 7):
         centre = law.draw(record, SeededBits(record))
-        made = ball_table(*balls).cut(centre)
+        made = tiles.ball(1, centre)
         at = np.array(centre) / law.exponent
         near = np.hypot(*(law.places - at).T) < 2.0
-        sent = list(zip(made["lat"], made["lon"], strict=True))
+        sent = list(zip(made.lat, made.lon, strict=True))
         assert set(sent) >= set(map(tuple, places[near].tolist()))
         # Tiles are whole, and each has a record inside.
         inside = [place in set(map(tuple, places[near].tolist())) for place in sent]
-        assert all(map(any, np.split(inside, np.cumsum(made["sizes"])[:-1]))) or not sent
-
-
-def test_a_worker_is_sent_a_table_once_and_keeps_the_last_ones(tmp_path: Path) -> None:
-    domain = small_domain()
-    save_compact(small_table(domain, epsilon=1.5), tmp_path / "t.pmdp")
-    file = (tmp_path / "t.pmdp").read_bytes()
-    terms = BallTerms(epsilon_1=2.0, edge=0.5, radius=2.0, snap=1.0)
-    wanted = ball_table(file, terms).cut((0, 0))
-    with pytest.raises(KeyError):
-        cut_named("t/1", terms, (0, 0))
-    assert cut_named("t/1", terms, (0, 0), file) == cut_named("t/1", terms, (0, 0)) == wanted
-    for version in range(2, 6):
-        cut_named(f"t/{version}", terms, (0, 0), file)
-    with pytest.raises(KeyError):
-        cut_named("t/1", terms, (0, 0))
-    assert cut_named("t/5", terms, (0, 0)) == wanted
+        assert all(map(any, np.split(inside, np.cumsum(made.sizes)[:-1]))) or not sent
 
 
 def test_arrays_are_packed_alike_every_time() -> None:

@@ -59,7 +59,7 @@ def test_another_layout_is_refused(database: str) -> None:
     with Store.create(database) as store:
         store.set_value("layout", "99")
     for take in (Store.open, Store.create):
-        with pytest.raises(FileFormatError, match="layout '99' and this version needs '5'"):
+        with pytest.raises(FileFormatError, match="layout '99' and this version needs '6'"):
             take(database)
 
 

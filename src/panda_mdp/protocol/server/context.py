@@ -7,10 +7,11 @@ import hashlib
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from cachetools import LRUCache, TTLCache, cached
 from sqlalchemy import select, update
@@ -39,6 +40,7 @@ from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
 _log = logging.getLogger("panda_mdp.server")
+T = TypeVar("T", bound=Sized)
 CLOSED = "this deployment is closed"
 MOST_DEPLOYMENTS = 10_000
 LOOK_SECONDS = 1.0
@@ -88,10 +90,16 @@ class Settings:
     """How often rounds and changes by other processes are looked at."""
 
 
-def byte_cache(most_bytes: int) -> Callable[[str, Callable[[], bytes]], bytes]:
-    """A function of a key and of what makes its entry: byte strings in memory, the least recently
-    used leave first. Whoever asks for one that is being made waits for it: it is made once."""
-    entries: LRUCache[str, bytes] = LRUCache(most_bytes, getsizeof=len)
+class Kept(Protocol):
+    """A function of a key and of what makes its entry, which has a length."""
+
+    def __call__(self, key: str, make: Callable[[], T], /) -> T: ...
+
+
+def byte_cache(most_bytes: int) -> Kept:
+    """Entries in memory, the least recently used leave first. Whoever asks for one that is being
+    made waits for it: it is made once."""
+    entries: LRUCache[str, Any] = LRUCache(most_bytes, getsizeof=len)
     keep = cached(entries, key=lambda key, make: key, condition=threading.Condition())
     return keep(lambda key, make: make())
 

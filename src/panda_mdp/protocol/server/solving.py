@@ -16,23 +16,29 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 from multiprocessing.connection import wait
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import IntArray, owners
+from panda_mdp.base.arrays import IntArray, offsets
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
+from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.selection import PandaOptions
-from panda_mdp.protocol.messages.deployments import AnchorsTerms, BallTerms, tile_leaf
+from panda_mdp.protocol.messages.deployments import (
+    NODE_BYTES,
+    AnchorsTerms,
+    BallRows,
+    BallTerms,
+    tile_leaf,
+)
 from panda_mdp.protocol.messages.log import levels_of, root_from
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
-from panda_mdp.protocol.server.store.catalogue import domain_of, unpack
+from panda_mdp.protocol.server.store.catalogue import domain_of, pack, unpack
 from panda_mdp.protocol.server.store.schema import RoundRow
 from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE, order_in_space
@@ -42,10 +48,6 @@ from panda_mdp.table.decode import decode
 P = ParamSpec("P")
 T = TypeVar("T")
 NICENESS = 5
-TABLES = 4
-"""Tables of balls that a process keeps,"""
-TILES = 1 << 14
-"""and encoded tiles of each."""
 BROKEN = "the process that worked on this ended unexpectedly, perhaps for lack of memory"
 SOLVE_SECONDS = 600.0
 
@@ -113,94 +115,119 @@ def _end_with(sentinel: int) -> None:
 # Balls
 
 
-class BallTable:
-    """A stored table cut into tiles of near records, and the tree over them. Reading and auditing
-    takes longer than cutting many balls; a tile is encoded when it is first asked for."""
-
-    def __init__(self, file: bytes, terms: BallTerms) -> None:
-        table = decode(file)
-        domain = table.problem.domain
-        self.law = terms.law(domain, table.epsilon)
-        self.outputs = table.problem.outputs.tolist()
-        order, starts = order_in_space(self.law.places, TILE)
-        self._parts = np.split(order, starts[1:-1])
-        self._home = owners(starts)[np.argsort(order)]
-        self._near: Any = scipy.spatial.cKDTree(self.law.places)
-        self._weights = table.weights
-        self._floors = FlooredRows.over(table.weights).floor
-        self.places = np.stack([domain.lat, domain.lon], axis=1)
-        self.tree = levels_of(
-            [tile_leaf(self.places[part], self._weights[part]) for part in self._parts]
-        )
-        self._tile = lru_cache(maxsize=TILES)(self._encode)
-
-    def _encode(self, tile: int) -> tuple[list[float], list[float], str]:
-        part = self._parts[tile]
-        at = self.law.places[part]
+def ball_facts(file: bytes, terms: BallTerms) -> tuple[Facts, bytes]:
+    """What a ball deployment promises and is signed with, and its table cut into `Tiles`. Runs in a
+    worker process."""
+    table = decode(file)
+    domain, weights = table.problem.domain, table.weights
+    law = terms.law(domain, table.epsilon)
+    places = np.stack([domain.lat, domain.lon], axis=1)
+    floors = FlooredRows.over(weights).floor
+    order, starts = order_in_space(law.places, TILE)
+    leaves, blocks = [], []
+    for part in np.split(order, starts[1:-1]):
+        at = law.places[part]
         along, parent = spanning_order(scipy.spatial.distance.cdist(at, at))
-        lat, lon = self.places[part[along]].T.tolist()
-        block = encode_block(self._weights[part[along]], parent, self._floors)
-        return lat, lon, base64.b64encode(block).decode("ascii")
-
-    def cut(self, centre: tuple[int, int]) -> Facts:
-        """The tiles that reach into a ball, and what proves that they are cut from this table."""
-        at = np.array(centre) / self.law.exponent
-        inside = self._near.query_ball_point(at, self.law.radius)
-        tiles = np.unique(self._home[inside]).tolist()
-        proof = bytearray()
-
-        def sibling(level: int, at: int) -> bytes:
-            proof.extend(self.tree[level][at])
-            return self.tree[level][at]
-
-        if tiles:
-            root_from({tile: self.tree[0][tile] for tile in tiles}, len(self._parts), sibling)
-        lats, lons, blocks = ([self._tile(tile)[k] for tile in tiles] for k in range(3))
-        return {
-            "tiles": tiles,
-            "sizes": [*map(len, lats)],
-            "lat": [*chain(*lats)],
-            "lon": [*chain(*lons)],
-            "floors": [str(floor) for floor in self._floors.tolist()],
-            "blocks": blocks,
-            "proof": base64.b64encode(proof).decode("ascii"),
-        }
-
-
-ball_table = lru_cache(maxsize=TABLES)(BallTable)
-
-
-def ball_facts(file: bytes, terms: BallTerms) -> Facts:
-    """What a ball deployment promises, and what it is signed with. Runs in a worker process."""
-    table = ball_table(file, terms)
-    law = table.law
+        part[:] = part[along]
+        rows = weights[part]
+        leaves.append(tile_leaf(places[part], rows))
+        blocks.append(encode_block(rows, parent, floors))
+    levels = levels_of(leaves)
+    outputs = table.problem.outputs.tolist()
     # Those of the outputs, and of records that have the plane and box of all.
-    shown = [*dict.fromkeys([*table.outputs, *law.corners.tolist()])]
-    lat, lon = table.places[shown].T.tolist()
-    return {
-        "guarantee": {"epsilon": law.epsilon + law.second, "delta": 0.0, "unit": law.domain.unit},
-        "outputs": table.outputs,
+    shown = [*dict.fromkeys([*outputs, *law.corners.tolist()])]
+    lat, lon = places[shown].T.tolist()
+    facts = {
+        "guarantee": {"epsilon": law.epsilon + law.second, "delta": 0.0, "unit": domain.unit},
+        "outputs": outputs,
         "places": {"lat": lat, "lon": lon},
-        "rows": table.tree[-1][0].hex(),
-        "tiles": len(table.tree[0]),
+        "rows": levels[-1][0].hex(),
+        "tiles": len(leaves),
         "box": [end.tolist() for end in law.box],
     }
+    arrays: dict[str, Any] = {
+        "starts": starts,
+        "places": places[order],
+        "floors": floors,
+        "ends": offsets(np.array([*map(len, blocks)])),
+        "blocks": np.frombuffer(b"".join(blocks), np.uint8),
+        "nodes": np.frombuffer(b"".join(chain(*levels)), np.uint8),
+    }
+    return facts, pack(arrays)
 
 
-_files: dict[str, bytes] = {}
-"""Tables of balls that this worker was sent."""
+class Tiles:
+    """A table cut into tiles of near records, as `ball_facts` packed it, and the tree over them:
+    what is sent of a tile was encoded when the deployment was made."""
 
+    def __init__(self, packed: bytes, law: BallLaw) -> None:
+        arrays = unpack(packed)
+        self.law = law
+        self._starts = arrays["starts"]
+        self._places = arrays["places"]
+        self._flat = law.flat(*self._places.T)
+        self._low, self._high = (
+            limit.reduceat(self._flat, self._starts[:-1]) for limit in (np.minimum, np.maximum)
+        )
+        self._floors = [*map(str, arrays["floors"].tolist())]
+        self._ends = arrays["ends"].tolist()
+        self._blocks = arrays["blocks"].tobytes()
+        self._nodes = arrays["nodes"].tobytes()
 
-def cut_named(
-    name: str, terms: BallTerms, centre: tuple[int, int], file: bytes | None = None
-) -> Facts:
-    """The ball of a table that this worker is sent, or was sent before: sending a large file takes
-    longer than cutting a ball. `KeyError` where it has none. Runs in a worker process."""
-    if file is not None:
-        while len(_files) >= TABLES:
-            del _files[next(iter(_files))]
-        _files[name] = file
-    return ball_table(_files[name], terms).cut(centre)
+    def __len__(self) -> int:
+        """How many bytes it takes, about."""
+        return 2 * self._places.nbytes + len(self._blocks) + len(self._nodes)
+
+    def ball(self, version: int, centre: tuple[int, int]) -> BallRows:
+        """The tiles that reach into a ball, and what proves that they are cut from this table."""
+        at = np.array(centre) / self.law.exponent
+        beside = np.maximum(0.0, np.maximum(self._low - at, at - self._high))
+        near = np.flatnonzero(np.hypot(*beside.T) < self.law.radius)
+        records, starts = self._records(near)
+        depths = self.law.depths(centre, self._flat[records])
+        near = near[np.maximum.reduceat(depths, starts[:-1]) > 0]
+        records, starts = self._records(near)
+        lat, lon = self._places[records].T
+        tiles = near.tolist()
+        blocks = [self._blocks[self._ends[tile] : self._ends[tile + 1]] for tile in tiles]
+        return BallRows.model_construct(
+            version=version,
+            centre=centre,
+            tiles=tiles,
+            sizes=np.diff(starts).tolist(),
+            lat=lat.tolist(),
+            lon=lon.tolist(),
+            floors=self._floors,
+            blocks=[base64.b64encode(block).decode("ascii") for block in blocks],
+            proof=base64.b64encode(self._proof(tiles)).decode("ascii"),
+        )
+
+    def _records(self, tiles: IntArray) -> tuple[IntArray, IntArray]:
+        """The records of some tiles, by place in their order, and where each tile's start."""
+        first = self._starts[tiles]
+        starts = offsets(self._starts[tiles + 1] - first)
+        return np.arange(starts[-1]) + np.repeat(first - starts[:-1], np.diff(starts)), starts
+
+    def _proof(self, tiles: list[int]) -> bytearray:
+        """The nodes beside the ways from tiles to the root."""
+        count = len(self._starts) - 1
+        sizes = [-(-count >> level) for level in range(count.bit_length() + 1)]
+        before = [0, *accumulate(sizes)]
+
+        def node(level: int, number: int) -> bytes:
+            first = NODE_BYTES * (before[level] + number)
+            return self._nodes[first : first + NODE_BYTES]
+
+        found = bytearray()
+
+        def sibling(level: int, number: int) -> bytes:
+            beside = node(level, number)
+            found.extend(beside)
+            return beside
+
+        if tiles:
+            root_from({tile: node(0, tile) for tile in tiles}, count, sibling)
+        return found
 
 
 # Anchors

@@ -71,7 +71,10 @@ def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> Facts:
         raise Failure("invalid", msg, f"use kind {kinds}, or publish another file")
     if request.kind != "ball":
         return table.promise
-    return context.pool.run(ball_facts, context.file(ref), request)
+    facts, tiles = context.pool.run(ball_facts, context.file(ref), request)
+    with context.store.write() as session:
+        table_row(session, ref).tiles = tiles
+    return facts
 
 
 def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> Facts:

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from panda_mdp.base.text import picked
+from panda_mdp.protocol.messages.catalogue import Places
 from panda_mdp.protocol.messages.deployments import (
     AnchorsAccepted,
     AnchorsDeploymentRequest,
@@ -37,8 +38,8 @@ from panda_mdp.protocol.server.routes import (
     Writing,
     answer_packed,
 )
-from panda_mdp.protocol.server.solving import Solution, cut_named
-from panda_mdp.protocol.server.store.catalogue import domain_row
+from panda_mdp.protocol.server.solving import Solution, Tiles
+from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
 from panda_mdp.protocol.server.store.database import latest
 from panda_mdp.protocol.server.store.deployments import anchors_request, find, find_round
 from panda_mdp.protocol.server.store.log import append, record_action
@@ -86,18 +87,20 @@ def post_ball(
     if not allowed:
         raise quota.refusal()
 
+    of = f"{row.id}/{row.version}"
+
+    def read() -> Tiles:
+        with context.store.read() as session:
+            table = table_row(session, row.tables[-1])
+            law = terms.law(Places(**row.facts["places"]).domain(), table.info.epsilon)
+            return Tiles(table.tiles or b"", law)
+
     def cut() -> bytes:
-        ref = row.tables[-1]
-        asked = (f"{ref.name}/{ref.version}", terms, message.centre)
-        try:
-            ball = context.pool.run(cut_named, *asked)
-        except KeyError:
-            ball = context.pool.run(cut_named, *asked, context.file(ref))
-        rows = BallRows(version=row.version, centre=message.centre, **ball)
-        return gzip.compress(rows.model_dump_json().encode(), PACKING, mtime=0)
+        ball = context.files(f"tiles/{of}", read).ball(row.version, message.centre)
+        return gzip.compress(ball.model_dump_json().encode(), PACKING, mtime=0)
 
     column, line = message.centre
-    packed = context.files(f"ball/{row.id}/{row.version}/{column}/{line}", cut)
+    packed = context.files(f"ball/{of}/{column}/{line}", cut)
     return answer_packed(request, packed)
 
 

@@ -35,7 +35,7 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.messages.types import MetricKind, Role
 
-LAYOUT = "5"
+LAYOUT = "6"
 """Of these tables; a server refuses a database of another one."""
 
 
@@ -182,6 +182,8 @@ class TableRow(Base):
     promise: Mapped[dict[str, Any]]
     """What a deployment of the table guarantees, and how a table of PAnDA selects."""
     file: Mapped[Blob]
+    tiles: Mapped[bytes | None] = mapped_column(deferred=True)
+    """What balls are cut from, where a deployment does (`solving.Tiles`)."""
 
 
 class DeploymentRow(Base):
