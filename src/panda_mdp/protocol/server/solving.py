@@ -16,27 +16,26 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from itertools import accumulate, chain
+from itertools import pairwise
 from multiprocessing.connection import wait
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import IntArray, offsets
+from panda_mdp.base.arrays import IntArray, owners
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.selection import PandaOptions
 from panda_mdp.protocol.messages.deployments import (
-    NODE_BYTES,
     AnchorsTerms,
     BallRows,
     BallTerms,
     tile_leaf,
 )
-from panda_mdp.protocol.messages.log import levels_of, root_from
+from panda_mdp.protocol.messages.log import levels_of, root_from, root_of
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
 from panda_mdp.protocol.server.store.catalogue import domain_of, pack, unpack
 from panda_mdp.protocol.server.store.schema import RoundRow
@@ -131,8 +130,7 @@ def ball_facts(file: bytes, terms: BallTerms) -> tuple[Facts, bytes]:
         part[:] = part[along]
         rows = weights[part]
         leaves.append(tile_leaf(places[part], rows))
-        blocks.append(encode_block(rows, parent, floors))
-    levels = levels_of(leaves)
+        blocks.append(base64.b64encode(encode_block(rows, parent, floors)))
     outputs = table.problem.outputs.tolist()
     # Those of the outputs, and of records that have the plane and box of all.
     shown = [*dict.fromkeys([*outputs, *law.corners.tolist()])]
@@ -141,7 +139,7 @@ def ball_facts(file: bytes, terms: BallTerms) -> tuple[Facts, bytes]:
         "guarantee": {"epsilon": law.epsilon + law.second, "delta": 0.0, "unit": domain.unit},
         "outputs": outputs,
         "places": {"lat": lat, "lon": lon},
-        "rows": levels[-1][0].hex(),
+        "rows": root_of(leaves).hex(),
         "tiles": len(leaves),
         "box": [end.tolist() for end in law.box],
     }
@@ -149,9 +147,8 @@ def ball_facts(file: bytes, terms: BallTerms) -> tuple[Facts, bytes]:
         "starts": starts,
         "places": places[order],
         "floors": floors,
-        "ends": offsets(np.array([*map(len, blocks)])),
-        "blocks": np.frombuffer(b"".join(blocks), np.uint8),
-        "nodes": np.frombuffer(b"".join(chain(*levels)), np.uint8),
+        "leaves": np.array([[*leaf] for leaf in leaves], np.uint8),
+        "blocks": np.frombuffer(b" ".join(blocks), np.uint8),
     }
     return facts, pack(arrays)
 
@@ -162,72 +159,47 @@ class Tiles:
 
     def __init__(self, packed: bytes, law: BallLaw) -> None:
         arrays = unpack(packed)
-        self.law = law
-        self._starts = arrays["starts"]
+        starts = arrays["starts"]
+        self._law = law
         self._places = arrays["places"]
-        self._flat = law.flat(*self._places.T)
-        self._low, self._high = (
-            limit.reduceat(self._flat, self._starts[:-1]) for limit in (np.minimum, np.maximum)
-        )
+        self._parts = [slice(*ends) for ends in pairwise(starts.tolist())]
+        self._home = owners(starts)
+        self._near: Any = scipy.spatial.cKDTree(law.flat(*self._places.T), balanced_tree=False)
         self._floors = [*map(str, arrays["floors"].tolist())]
-        self._ends = arrays["ends"].tolist()
-        self._blocks = arrays["blocks"].tobytes()
-        self._nodes = arrays["nodes"].tobytes()
+        self._blocks = arrays["blocks"].tobytes().split(b" ")
+        self._tree = levels_of([leaf.tobytes() for leaf in arrays["leaves"]])
 
     def __len__(self) -> int:
         """How many bytes it takes, about."""
-        return 2 * self._places.nbytes + len(self._blocks) + len(self._nodes)
+        return 6 * self._places.nbytes
 
     def ball(self, version: int, centre: tuple[int, int]) -> BallRows:
         """The tiles that reach into a ball, and what proves that they are cut from this table."""
-        at = np.array(centre) / self.law.exponent
-        beside = np.maximum(0.0, np.maximum(self._low - at, at - self._high))
-        near = np.flatnonzero(np.hypot(*beside.T) < self.law.radius)
-        records, starts = self._records(near)
-        depths = self.law.depths(centre, self._flat[records])
-        near = near[np.maximum.reduceat(depths, starts[:-1]) > 0]
-        records, starts = self._records(near)
-        lat, lon = self._places[records].T
-        tiles = near.tolist()
-        blocks = [self._blocks[self._ends[tile] : self._ends[tile + 1]] for tile in tiles]
+        at = np.array(centre) / self._law.exponent
+        inside = self._near.query_ball_point(at, self._law.radius)
+        tiles = np.unique(self._home[inside]).tolist()
+        parts = [self._places[self._parts[tile]] for tile in tiles]
+        lat, lon = np.concatenate([self._places[:0], *parts]).T.tolist()
+        proof = bytearray()
+
+        def sibling(level: int, at: int) -> bytes:
+            proof.extend(self._tree[level][at])
+            return self._tree[level][at]
+
+        leaves = self._tree[0]
+        if tiles:
+            root_from({tile: leaves[tile] for tile in tiles}, len(leaves), sibling)
         return BallRows.model_construct(
             version=version,
             centre=centre,
             tiles=tiles,
-            sizes=np.diff(starts).tolist(),
-            lat=lat.tolist(),
-            lon=lon.tolist(),
+            sizes=[*map(len, parts)],
+            lat=lat,
+            lon=lon,
             floors=self._floors,
-            blocks=[base64.b64encode(block).decode("ascii") for block in blocks],
-            proof=base64.b64encode(self._proof(tiles)).decode("ascii"),
+            blocks=[self._blocks[tile].decode() for tile in tiles],
+            proof=base64.b64encode(proof).decode("ascii"),
         )
-
-    def _records(self, tiles: IntArray) -> tuple[IntArray, IntArray]:
-        """The records of some tiles, by place in their order, and where each tile's start."""
-        first = self._starts[tiles]
-        starts = offsets(self._starts[tiles + 1] - first)
-        return np.arange(starts[-1]) + np.repeat(first - starts[:-1], np.diff(starts)), starts
-
-    def _proof(self, tiles: list[int]) -> bytearray:
-        """The nodes beside the ways from tiles to the root."""
-        count = len(self._starts) - 1
-        sizes = [-(-count >> level) for level in range(count.bit_length() + 1)]
-        before = [0, *accumulate(sizes)]
-
-        def node(level: int, number: int) -> bytes:
-            first = NODE_BYTES * (before[level] + number)
-            return self._nodes[first : first + NODE_BYTES]
-
-        found = bytearray()
-
-        def sibling(level: int, number: int) -> bytes:
-            beside = node(level, number)
-            found.extend(beside)
-            return beside
-
-        if tiles:
-            root_from({tile: node(0, tile) for tile in tiles}, count, sibling)
-        return found
 
 
 # Anchors
