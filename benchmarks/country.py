@@ -49,7 +49,7 @@ FREQUENCIES = (1e-1, 1e-2, 1e-3, 1e-5)
 TARGETS = ((1e-7, 1e6, 1.25), (1e-2, 0.5e6, 1.15))
 """(delta, bytes, loss over that of the whole table) that are asked for; here delta is 0."""
 PERCENTILES = (50, 90, 99, 100)
-THREADS = 4
+THREADS = 16
 SPAWNED = multiprocessing.get_context("spawn")
 
 

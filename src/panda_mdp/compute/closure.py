@@ -178,7 +178,8 @@ class Closure:
         tiles = self.tiles
         nodes = (lifts, cut.groups, cut.position, cut.tile, epsilon)
         places = coordinates(self.domain.metric, tiles.order)
-        in_parts(cover, len(inside), *nodes, places, tiles.starts, tiles.between, inside)
+        near = tiles.pairs(float(lifts.max(initial=0.0)) / epsilon)
+        in_parts(cover, len(inside), *nodes, places, tiles.starts, near, inside)
         return inside
 
     def host(self, z: FloatArray) -> FloatArray:

@@ -446,7 +446,9 @@ def largest_rate(
     if lifts is None:
         return best
     nodes = (lifts, (cut.groups, cut.position, cut.tile))
-    where = (coordinates(cut.domain.metric, tiles.order), tiles.starts, tiles.between)
+    reach = float(lifts.max()) + LOG_ERROR
+    near = tiles.pairs(reach / (best[0] * shrink) if best[0] > 0 else np.inf)
+    where = (coordinates(cut.domain.metric, tiles.order), tiles.starts, near)
     shared = (*nodes, *where, shrink)
     return worst(scan_floor, len(cut.columns), shared, np.arange(cut.domain.size))
 

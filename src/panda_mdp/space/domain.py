@@ -388,12 +388,11 @@ class Domain(RebuiltOnCopy):
         if not (is_number(radius) and radius >= 0):
             raise DomainError(f"the radius is {radius!r}; it must be a number, not negative")
         tiles = self.tiles
-        sizes = np.diff(self.tiles.starts)
+        near = tiles.pairs(float(np.nextafter(radius, np.inf)))
         for t in range(tiles.count):
-            near = tiles.between[t] <= radius
-            near[:t] = False
+            others = near.second[near.starts[t] : near.starts[t + 1]]
             rows = tiles.records(t)
-            cols = tiles.order[np.repeat(near, sizes)]
+            cols = np.concatenate([tiles.records(other) for other in others[others >= t].tolist()])
             block = self.metric.block(rows, cols)
             # The tile itself comes first: of its pairs, each counts once.
             a, b = np.nonzero(np.triu(block <= radius, 1))

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import BLOCK_ENTRIES, FloatArray, IntArray, owners
-from panda_mdp.base.threads import by_slices
+from panda_mdp.base.arrays import FloatArray, IntArray, owners
 from panda_mdp.space.metrics import Metric, latitude_cosine
 from panda_mdp.space.paths import both_ways
 
@@ -103,18 +102,6 @@ class Tiles:
         wide = (away + self.radii) * (1 + self.metric.triangle_slack)
         radii = np.maximum.reduceat(wide, starts[:-1])
         return Tiles(self.metric, np.arange(self.count), starts, centres, radii)
-
-    @cached_property
-    def between(self) -> FloatArray:
-        """Lower bounds on the distance between records of two tiles, all of them: (T, T)."""
-        everything = np.arange(self.count)
-        found = np.empty((self.count, self.count))
-
-        def work(part: slice) -> None:
-            found[part] = self._between(everything[part], everything)
-
-        by_slices(work, self.count, max(1, BLOCK_ENTRIES // self.count))
-        return found
 
     @cached_property
     def across(self) -> FloatArray:

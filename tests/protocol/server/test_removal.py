@@ -35,6 +35,7 @@ from panda_mdp.protocol.server.store.deployments import find, store_deployment
 from panda_mdp.protocol.server.store.log import check_log, entries
 from panda_mdp.protocol.server.store.reports import (
     HOUR_MS,
+    Ball,
     Quota,
     Report,
     count_reports,
@@ -184,10 +185,10 @@ def test_balls_have_a_quota(site: Site) -> None:
     quota, found = Quota(DAY_MS, 2), []
     for _ in range(10):
         with site.store.reports() as session:
-            found.append(take_ball(session, (site.id, "t", NOW // DAY_MS), quota))
-    assert found == [True] * 8 + [False] * 2
+            found.append(take_ball(session, Ball(site.id, "t", NOW // DAY_MS), quota))
+    assert found == ["new"] * 8 + ["spent"] * 2
     with site.store.reports() as session:
-        assert take_ball(session, (site.id, "t", NOW // DAY_MS + 1), quota)
+        assert take_ball(session, Ball(site.id, "t", NOW // DAY_MS + 1), quota) == "new"
 
 
 def test_what_was_set_aside_does_not_come_back_by_being_sent_again(site: Site) -> None:

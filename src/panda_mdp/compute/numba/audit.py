@@ -58,10 +58,10 @@ def scan_runs(begin, end, rows, places, starts, runs, pairs, constant, found):
 
 
 @njit(nogil=True)
-def scan_floor(first, last, lifts, nodes, places, starts, between, shrink, constant, found):
+def scan_floor(first, last, lifts, nodes, places, starts, near, shrink, constant, found):
     """max over nodes and records that are none of their group of (lift + constant) / (shrink d),
     and the two positions: of the groups first <= g < last. A node with a negative lift is at the
-    floor."""
+    floor. `near` has the pairs of tiles that may exceed what was found."""
     groups, position, tile = nodes
     member = np.zeros(starts[-1], np.bool_)
     distance = np.empty(TILE)
@@ -71,9 +71,12 @@ def scan_floor(first, last, lifts, nodes, places, starts, between, shrink, const
         member[position[groups[g] : groups[g + 1]]] = True
         for i in range(groups[g], groups[g + 1]):
             reach = lifts[i] + constant
-            for other in range(len(starts) - 1 if lifts[i] >= 0.0 else 0):
-                if reach <= best * between[tile[i], other] * shrink:
+            if lifts[i] < 0.0:
+                continue
+            for pair in range(near.starts[tile[i]], near.starts[tile[i] + 1]):
+                if reach <= best * near.between[pair] * shrink:
                     continue
+                other = near.second[pair]
                 fill(places, position[i], starts[other], starts[other + 1], distance)
                 for p in range(starts[other], starts[other + 1]):
                     d = distance[p - starts[other]]

@@ -183,14 +183,15 @@ def scale(z: FloatArray, cut: Cut, records: IntArray) -> FloatArray:
 
 
 @njit(nogil=True)
-def cover(begin, end, lifts, groups, position, tile, epsilon, places, starts, between, inside):
+def cover(begin, end, lifts, groups, position, tile, epsilon, places, starts, near, inside):
     """Which positions some node of a group raises above the floor."""
     distance = np.empty(TILE)
     for g in range(begin, end):
         for i in range(groups[g], groups[g + 1]):
-            for b in range(len(starts) - 1):
-                if epsilon * between[tile[i], b] >= lifts[i]:
+            for pair in range(near.starts[tile[i]], near.starts[tile[i] + 1]):
+                if epsilon * near.between[pair] >= lifts[i]:
                     continue
+                b = near.second[pair]
                 fill(places, position[i], starts[b], starts[b + 1], distance)
                 for p in range(starts[b], starts[b + 1]):
                     if epsilon * distance[p - starts[b]] < lifts[i]:

@@ -35,7 +35,13 @@ from panda_mdp.protocol.server.store.deployments import (
     solved_round,
 )
 from panda_mdp.protocol.server.store.reports import Quota
-from panda_mdp.protocol.server.store.schema import IssuerRow, RoundRow, UploadRow, now
+from panda_mdp.protocol.server.store.schema import (
+    DeploymentRow,
+    IssuerRow,
+    RoundRow,
+    UploadRow,
+    now,
+)
 from panda_mdp.protocol.server.supervisor import Supervisor
 from panda_mdp.protocol.server.writer import ReportWriter
 
@@ -108,6 +114,8 @@ def byte_cache(most_bytes: int) -> Kept:
 class Live:
     """A deployment as reports see it."""
 
+    row: DeploymentRow
+    """As it is stored."""
     id: int
     open: bool
     version: int
@@ -208,6 +216,7 @@ def _live(session: Session, name: str) -> Live:
         keys = session.scalars(select(IssuerRow).filter_by(deployment=row.id))
         issuers = {each.period: each.modulus for each in keys}
     return Live(
+        row=row,
         id=row.id,
         open=row.open,
         version=version,

@@ -1,4 +1,5 @@
-"""Reports to the disk: many requests share one commit, and each is told only after it.
+"""Reports to the disk, and how many balls were asked for: many requests share one commit, and each
+is told only after it.
 
 One thread takes whatever waits, writes it in one transaction and then wakes all that waited for it.
 While a commit is under way the next batch gathers, so batches grow with the load by themselves.
@@ -17,7 +18,14 @@ from concurrent.futures import Future
 
 from panda_mdp.protocol.server.failures import unavailable
 from panda_mdp.protocol.server.store.database import Store
-from panda_mdp.protocol.server.store.reports import Outcome, Quota, Report, store_reports
+from panda_mdp.protocol.server.store.reports import (
+    Ball,
+    Outcome,
+    Quota,
+    Report,
+    store_reports,
+    take_ball,
+)
 from panda_mdp.protocol.server.store.schema import now_ms
 
 _log = logging.getLogger("panda_mdp.server")
@@ -27,7 +35,7 @@ IDLE_S = 0.001
 FEW = 32
 
 
-_Waiting = tuple[Report, Quota, Future[Outcome]]
+_Waiting = tuple[Report | Ball, Quota, Future[Outcome]]
 
 
 class ReportWriter:
@@ -63,8 +71,8 @@ class ReportWriter:
         """Whether what is given to `write` will be looked at."""
         return self._thread.is_alive()
 
-    async def write(self, report: Report, quota: Quota) -> Outcome:
-        """Store a report; returns once it is durable, or says that it is not."""
+    async def write(self, report: Report | Ball, quota: Quota) -> Outcome:
+        """Store a report, or count a ball; returns once it is durable, or says that it is not."""
         if self._queue.qsize() >= self._most:
             raise unavailable("too many reports wait for the disk")
         told: Future[Outcome] = Future()
@@ -104,12 +112,18 @@ class ReportWriter:
     def _serve(self, batch: list[_Waiting]) -> None:
         # Whoever hung up is not told, and can be told no more from here on.
         batch = [entry for entry in batch if entry[2].set_running_or_notify_cancel()]
+        reports = [(each, quota) for each, quota, _ in batch if isinstance(each, Report)]
         outcomes: list[Outcome]
         try:
             with self._store.reports() as session:
-                outcomes = store_reports(session, [entry[:2] for entry in batch], now_ms())
+                stored = store_reports(session, reports, now_ms()) if reports else []
+                rest = iter(stored)
+                outcomes = [
+                    take_ball(session, each, quota) if isinstance(each, Ball) else next(rest)
+                    for each, quota, _ in batch
+                ]
             self.commits += 1
-            self.stored += outcomes.count("new")
+            self.stored += stored.count("new")
         except Exception as error:
             # Nothing of the batch is stored, and nobody is told otherwise.
             name = type(getattr(error, "orig", None) or error).__name__

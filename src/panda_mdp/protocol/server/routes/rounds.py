@@ -11,6 +11,7 @@ from fastapi import Request
 from fastapi.responses import Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 
 from panda_mdp.base.text import picked
 from panda_mdp.protocol.messages.catalogue import Places
@@ -43,12 +44,8 @@ from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
 from panda_mdp.protocol.server.store.database import latest
 from panda_mdp.protocol.server.store.deployments import anchors_request, find, find_round
 from panda_mdp.protocol.server.store.log import append, record_action
-from panda_mdp.protocol.server.store.reports import take_ball
-from panda_mdp.protocol.server.store.schema import (
-    RoundRow,
-    UploadRow,
-    now,
-)
+from panda_mdp.protocol.server.store.reports import Ball
+from panda_mdp.protocol.server.store.schema import RoundRow, UploadRow, now
 
 router = Routes()
 PACKING = 3
@@ -57,7 +54,7 @@ ROUNDS = "/v1/deployments/{name}/rounds"
 
 
 @router.serves("POST", "/v1/deployments/{name}/balls", BallRows)
-def post_ball(
+async def post_ball(
     request: Request,
     context: Shared,
     reporter: Reporter,
@@ -65,8 +62,8 @@ def post_ball(
     message: BallRequest,
 ) -> Response:
     """The tiles that reach into the ball of a centre, which the client drew privately."""
-    with context.store.read() as session:
-        row = find(session, name)
+    live = await run_in_threadpool(context.live.get, name)
+    row = live.row
     terms = row.request
     if terms.kind != "ball":
         msg = f"a deployment of kind {row.request.kind} has no balls"
@@ -80,13 +77,10 @@ def post_ball(
             "centre: not one that anybody draws in this deployment",
             "draw the centre by the deployment's law",
         )
-
-    quota = context.live.get(name).quota_of(reporter)
-    with context.store.reports() as session:
-        allowed = take_ball(session, (row.id, reporter.id, quota.period()), quota)
-    if not allowed:
+    quota = live.quota_of(reporter)
+    outcome = await context.writer.write(Ball(row.id, reporter.id, quota.period()), quota)
+    if outcome != "new":
         raise quota.refusal()
-
     of = f"{row.id}/{row.version}"
 
     def read() -> Tiles:
@@ -100,7 +94,7 @@ def post_ball(
         return gzip.compress(ball.model_dump_json().encode(), PACKING, mtime=0)
 
     column, line = message.centre
-    packed = context.files(f"ball/{of}/{column}/{line}", cut)
+    packed = await run_in_threadpool(context.files, f"ball/{of}/{column}/{line}", cut)
     return answer_packed(request, packed)
 
 

@@ -69,6 +69,14 @@ class Report(NamedTuple):
     output: int
 
 
+class Ball(NamedTuple):
+    """A ball that a token asks for in a period."""
+
+    deployment: int
+    token: str
+    period: int
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """`most` reports of one token in a period; what the period before left may be caught up, by a
@@ -165,12 +173,12 @@ def _add_to_quotas(session: Session, taken: Counter[Period]) -> None:
     )
 
 
-def take_ball(session: Session, period: Period, quota: Quota) -> bool:
-    """Count a ball that a token asks for; False where it has had those of its reports. Within
+def take_ball(session: Session, asked: Ball, quota: Quota) -> Outcome:
+    """Count a ball that a token asks for, which may have had those of its reports. Within
     `Store.reports`, as everything that changes quotas."""
-    row = _quota_row(session, period)
+    row = _quota_row(session, asked)
     row.balls += 1
-    return row.balls <= ASKED_AGAIN * quota.most
+    return "new" if row.balls <= ASKED_AGAIN * quota.most else "spent"
 
 
 def take_one_use(session: Session, period: Period, digest: str) -> bool:
