@@ -20,6 +20,7 @@ from protocol_servers import (
     small_domain,
     small_table,
 )
+from sqlalchemy import update
 
 import panda_mdp as pm
 from panda_mdp.panda.lattice import BallLaw
@@ -31,6 +32,8 @@ from panda_mdp.protocol.messages.deployments import (
     RoundRows,
 )
 from panda_mdp.protocol.messages.signing import VerifyKey, rows_digest, signed_bytes
+from panda_mdp.protocol.server.store.database import Store
+from panda_mdp.protocol.server.store.schema import TableRow
 
 DOMAIN = small_domain(30)
 SELECTION = {"decay": "exponential", "alpha": 0.9, "rate": 0.5, "radius": 2.0}
@@ -298,6 +301,29 @@ def test_balls(ready: Running, tmp_path: Any) -> None:
     # The same centre, for anybody: the same rows, to the byte.
     for client in (first, second):
         assert client.post(url, json=ask).content == answer.content
+
+
+def test_balls_need_the_tables_file_once(database: str, tmp_path: Any, make_server: Any) -> None:
+    """A service that starts again hands balls out without reading a table, which may take minutes:
+    what they are cut from was made with the deployment."""
+    server = make_server(database)
+    publish(server.admin, small_table(DOMAIN, epsilon=1.5), "half", tmp_path)
+    body = {"kind": "ball", "name": "ball", "table": {"name": "half", "version": 1}}
+    body |= {"epsilon_1": 2.0, "edge": 0.5, "radius": 3.0, "snap": 2.0}
+    assert server.admin.post("/v1/deployments", json=body).status_code == 201
+    server.stop()
+    with Store.open(database) as store, store.write() as session:
+        session.execute(update(TableRow).values(file=b"gone"))
+    server.start()
+    made = BallDeployment.model_validate_json(server.admin.get("/v1/deployments/ball").content)
+    (client,) = server.reporters(1)
+    law = BallLaw(DOMAIN, 2.0, 3.0, 2.0, 0.5)
+    for record in (4, 9):
+        centre = law.draw(record, SeededBits(record))
+        answer = client.post("/v1/deployments/ball/balls", json={"centre": list(centre)})
+        assert answer.status_code == 200
+        found = BallRows.model_validate_json(answer.content)
+        assert len(found.unpack(made.rows, made.tiles)) == len(found.lat) > 0
 
 
 @SQLITE_ONLY

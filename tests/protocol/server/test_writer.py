@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.reports import (
+    Ball,
     Outcome,
     Quota,
     Report,
@@ -102,6 +103,25 @@ def test_many_at_once_share_commits(store: Store) -> None:
     assert writer.stored == 1_000
     assert stored(store).total() == counted(store)
     assert sum(stored(store).values()) == 1_000
+
+
+def test_balls_are_counted_in_the_commit_of_reports(store: Store) -> None:
+    writer, quota = ReportWriter(store), Quota(1_000, 1)
+
+    async def send() -> list[str]:
+        sent = [each for _ in range(6) for each in (Ball(1, "a", 7), report(), Ball(1, "b", 7))]
+        waiting = [asyncio.create_task(writer.write(each, quota)) for each in sent]
+        await asyncio.sleep(0)
+        writer.start()
+        return list(await asyncio.gather(*waiting))
+
+    outcomes = asyncio.run(send())
+    writer.stop()
+    # Four of each token's six balls are handed out; of reports one of the period is taken, and one
+    # of the period before.
+    assert outcomes[::3] == outcomes[2::3] == ["new"] * 4 + ["spent"] * 2
+    assert Counter(outcomes[1::3]) == {"new": 2, "spent": 4}
+    assert (writer.commits, writer.stored) == (1, 2)
 
 
 def test_nobody_is_told_before_the_commit(store: Store) -> None:
