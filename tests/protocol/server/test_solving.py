@@ -16,6 +16,7 @@ from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.run import study_panda
 from panda_mdp.privacy.quantise import SeededBits
+from panda_mdp.protocol.messages.catalogue import Places
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, BallTerms
 from panda_mdp.protocol.server.solving import (
     anchors_facts,
@@ -23,7 +24,9 @@ from panda_mdp.protocol.server.solving import (
 )
 from panda_mdp.protocol.server.store.catalogue import pack, unpack
 
-DOMAIN = pm.Domain.from_vectors([[float(i)] for i in range(12)])
+PLACES = Places(lat=[i / 111.195 for i in range(12)], lon=[12.0] * 12)
+"""A kilometre from each other."""
+DOMAIN = PLACES.domain()
 
 
 def request(**changes: Any) -> AnchorsDeploymentRequest:
@@ -52,13 +55,13 @@ def test_the_table_is_the_one_that_a_simulation_gets() -> None:
     work = request().scheme(DOMAIN)
     options = pm.PandaOptions()
     run = study_panda(work.problem, [1, 5, 9], work.selection, work.delta, options, seed=1)
-    solved = solve_round(request(), DOMAIN, run.anchor_sets)
+    solved = solve_round(request(), PLACES, run.anchor_sets)
     table = run.table
     np.testing.assert_array_equal(solved.anchors, table.anchors)
     for chosen in run.anchor_sets:
         rows = table.row[table.positions(chosen)]
         np.testing.assert_array_equal(solved.rows(chosen), table.mechanism.weights[rows])
-    assert (anchors_facts(request(), DOMAIN)["guarantee"] is None) == bool(run.reasons)
+    assert (anchors_facts(request(), PLACES)["guarantee"] is None) == bool(run.reasons)
 
 
 def test_a_guarantee_is_stated_where_it_is_certified() -> None:
@@ -71,10 +74,10 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
         "neighbours": 12,
     }
     work = request(selection=fits, delta=1e-3)
-    facts = anchors_facts(work, DOMAIN)
-    assert facts["guarantee"] == {"epsilon": 2.0, "delta": 1e-3, "unit": "unit"}
+    facts = anchors_facts(work, PLACES)
+    assert facts["guarantee"] == {"epsilon": 2.0, "delta": 1e-3, "unit": "km"}
     assert facts["reasons"] == []
-    solved = solve_round(work, DOMAIN, (np.arange(12), np.arange(11)))
+    solved = solve_round(work, PLACES, (np.arange(12), np.arange(11)))
     rows = solved.rows(np.arange(12)).astype(float)
     logs = np.log(rows[:, rows.any(axis=0)])
     apart = DOMAIN.distances()
@@ -83,7 +86,7 @@ def test_a_guarantee_is_stated_where_it_is_certified() -> None:
 
 def test_no_guarantee_says_why() -> None:
     work = request(selection={"decay": "power", "alpha": 0.9, "rate": 0.5, "radius": 1.5})
-    facts = anchors_facts(work, DOMAIN)
+    facts = anchors_facts(work, PLACES)
     assert facts["guarantee"] is None
     assert facts["reasons"] and "Phase I costs" in facts["reasons"][0]
 
@@ -93,7 +96,7 @@ def test_a_forged_set_changes_nobody_elses_budgets() -> None:
     work = request()
     honest = (np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5]))
     for forged in (np.arange(12), np.array([11]), np.array([0, 11])):
-        solved = solve_round(work, DOMAIN, (*honest, forged))
+        solved = solve_round(work, PLACES, (*honest, forged))
         budgets = work.scheme(DOMAIN).budgets_of(solved.anchors)
         rows = solved.rows(solved.anchors).astype(float)
         logs = np.log(rows[:, rows.any(axis=0)])
@@ -103,7 +106,7 @@ def test_a_forged_set_changes_nobody_elses_budgets() -> None:
 
 def test_a_round_of_nobody_is_refused() -> None:
     with pytest.raises(EmptyAnchorsError, match="no anchors entered"):
-        solve_round(request(), DOMAIN, (np.array([], np.int64),))
+        solve_round(request(), PLACES, (np.array([], np.int64),))
 
 
 def test_balls_promise_twice_the_tables_epsilon_and_the_centres(tmp_path: Path) -> None:

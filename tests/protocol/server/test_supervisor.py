@@ -19,7 +19,7 @@ from panda_mdp.protocol.messages.catalogue import DomainRequest
 from panda_mdp.protocol.messages.deployments import AnchorsDeploymentRequest, SelectionInfo
 from panda_mdp.protocol.server.auth import TokenBook
 from panda_mdp.protocol.server.solving import Solution, solve_round
-from panda_mdp.protocol.server.store.catalogue import check_domain, store_domain
+from panda_mdp.protocol.server.store.catalogue import check_domain, domain_row, store_domain
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.deployments import anchors_request, store_deployment
 from panda_mdp.protocol.server.store.schema import DeploymentRow, RoundRow, UploadRow, now
@@ -78,8 +78,9 @@ def solve(store: Store, key: Round) -> None:
         deployment = session.get_one(DeploymentRow, key[0])
         sets = [upload.anchors for upload in session.get_one(RoundRow, key).uploads]
         request = anchors_request(deployment)
+        places = domain_row(session, request.domain).places
     try:
-        future.set_result(solve_round(request, small_domain(30), sets))
+        future.set_result(solve_round(request, places, sets))
     except PandaError as error:
         future.set_exception(error)
     conclude(store, key, future)

@@ -84,7 +84,7 @@ class DomainRequest(Places):
 
 
 class DomainInfo(Message):
-    """One domain in GET /v1/domains, and the answer to its POST."""
+    """The answer to POST /v1/domains."""
 
     id: Name
     name: Name
@@ -98,12 +98,6 @@ class DomainInfo(Message):
 
 class DomainDetail(Places, DomainInfo):
     """GET /v1/domains/{id}: the whole domain, always; never a part that depends on a place."""
-
-
-class DomainList(Message):
-    """GET /v1/domains."""
-
-    domains: list[DomainInfo]
 
 
 class TableRef(Message):

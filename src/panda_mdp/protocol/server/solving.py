@@ -29,6 +29,7 @@ from panda_mdp.base.text import Facts
 from panda_mdp.errors import EmptyAnchorsError
 from panda_mdp.panda.lattice import BallLaw
 from panda_mdp.panda.selection import PandaOptions
+from panda_mdp.protocol.messages.catalogue import Places
 from panda_mdp.protocol.messages.deployments import (
     AnchorsTerms,
     BallRows,
@@ -37,9 +38,8 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.messages.log import levels_of, root_from, root_of
 from panda_mdp.protocol.server.failures import LONGEST, unavailable
-from panda_mdp.protocol.server.store.catalogue import domain_of, pack, unpack
+from panda_mdp.protocol.server.store.catalogue import pack, unpack
 from panda_mdp.protocol.server.store.schema import RoundRow
-from panda_mdp.space.domain import Domain
 from panda_mdp.space.tiles import TILE, order_in_space
 from panda_mdp.table.blocks import encode_block, spanning_order
 from panda_mdp.table.decode import decode
@@ -205,10 +205,10 @@ class Tiles:
 # Anchors
 
 
-def anchors_facts(terms: AnchorsTerms, domain: Domain | bytes) -> Facts:
-    """The guarantee of an anchors deployment on a domain or a stored one, or the reasons why there
-    is none. Runs in a worker process."""
-    scheme = terms.scheme(domain_of(domain))
+def anchors_facts(terms: AnchorsTerms, places: Places) -> Facts:
+    """The guarantee of an anchors deployment on places, or the reasons why there is none. Runs in a
+    worker process."""
+    scheme = terms.scheme(places.domain())
     if scheme.failure is not None:
         return {"guarantee": None, "reasons": [str(scheme.failure)[:LONGEST]]}
     return {"guarantee": asdict(scheme.guarantee), "reasons": []}
@@ -234,10 +234,8 @@ class Solution:
         return np.asarray(self.weights[self.row[np.searchsorted(self.anchors, anchors)]])
 
 
-def solve_round(
-    terms: AnchorsTerms, domain: Domain | bytes, sets: Iterable[Iterable[int]]
-) -> Solution:
-    """AnPO over the union of the sets, on a domain or a stored one. Runs in a worker process.
+def solve_round(terms: AnchorsTerms, places: Places, sets: Iterable[Iterable[int]]) -> Solution:
+    """AnPO over the union of the sets. Runs in a worker process.
 
     Budgets depend on no upload, so whatever somebody uploads changes nobody else's guarantee. A
     user without anchors takes part without rows.
@@ -247,7 +245,7 @@ def solve_round(
         raise EmptyAnchorsError(
             "no anchors entered this round: nobody uploaded any", value=0.0, limit=1.0
         )
-    scheme = terms.scheme(domain_of(domain), PandaOptions(time_limit=SOLVE_SECONDS))
+    scheme = terms.scheme(places.domain(), PandaOptions(time_limit=SOLVE_SECONDS))
     table = scheme.solve((union,))
     weights = table.mechanism.weights[: int(table.row.max()) + 1]
     return Solution(table.anchors, table.row, weights, scheme.problem.outputs)

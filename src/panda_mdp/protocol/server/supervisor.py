@@ -96,9 +96,9 @@ class Supervisor:
                 return
             row.lease, key = now() + LEASE, (row.deployment, row.round)
             request = anchors_request(session.get_one(DeploymentRow, row.deployment))
-            domain = domain_row(session, request.domain).arrays
+            places = domain_row(session, request.domain).places
             sets = [upload.anchors for upload in row.uploads]
-        self._running = key, self._pool.submit(solve_round, request, domain, sets)
+        self._running = key, self._pool.submit(solve_round, request, places, sets)
 
     def _look_after(self, key: Round, solved: Future[Solution]) -> None:
         """Keep what came of a round, or its lease; nothing where it has ended without this one."""

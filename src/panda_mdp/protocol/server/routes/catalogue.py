@@ -14,7 +14,6 @@ from sqlalchemy import select
 from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
-    DomainList,
     DomainRequest,
     Streets,
     TableInfo,
@@ -23,7 +22,7 @@ from panda_mdp.protocol.messages.catalogue import (
 )
 from panda_mdp.protocol.messages.log import CoSigned, Log, LogEntries
 from panda_mdp.protocol.messages.service import KeyInfo, ServiceInfo
-from panda_mdp.protocol.messages.types import Count, Name, Version
+from panda_mdp.protocol.messages.types import Count, Message, Name, Version
 from panda_mdp.protocol.server.context import Context
 from panda_mdp.protocol.server.routes import (
     OCTETS,
@@ -92,13 +91,6 @@ def post_domain(
         return DomainInfo.model_validate(row), new
 
 
-@router.serves("GET", "/v1/domains", DomainList)
-def get_domains(session: Reading) -> DomainList:
-    """All domains."""
-    rows = session.scalars(select(DomainRow).order_by(DomainRow.created))
-    return DomainList(domains=[DomainInfo.model_validate(row) for row in rows])
-
-
 @router.serves("GET", "/v1/domains/{domain_id}", DomainDetail)
 def get_domain(request: Request, context: Shared, domain_id: Name) -> Response:
     """A whole domain; parts of one are not served, because a part tells a place."""
@@ -112,11 +104,12 @@ def get_streets(request: Request, context: Shared, domain_id: Name) -> Response:
 
 
 def _of_domain(
-    request: Request, context: Context, domain_id: str, say: Callable[[DomainRow], bytes]
+    request: Request, context: Context, domain_id: str, say: Callable[[DomainRow], Message]
 ) -> Response:
     def make() -> bytes:
         with context.store.read() as session:
-            return gzip.compress(say(domain_row(session, domain_id)), mtime=0)
+            said = say(domain_row(session, domain_id)).model_dump_json()
+        return gzip.compress(said.encode(), mtime=0)
 
     packed = context.files(f"{say.__name__}/{domain_id}", make)
     return answer_packed(request, packed, "public, max-age=300")

@@ -79,8 +79,8 @@ def _table_facts(context: Context, request: AnyRequest, ref: TableRef) -> Facts:
 
 def _anchors_facts(context: Context, request: AnchorsDeploymentRequest) -> Facts:
     with context.store.read() as session:
-        domain = domain_row(session, request.domain).arrays
-    facts = context.pool.run(anchors_facts, request, domain)
+        places = domain_row(session, request.domain).places
+    facts = context.pool.run(anchors_facts, request, places)
     if facts["guarantee"] is None and not request.accept_no_guarantee:
         raise Failure(
             "invalid",

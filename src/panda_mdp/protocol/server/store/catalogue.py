@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -23,6 +22,8 @@ from panda_mdp.protocol.messages.catalogue import (
     DomainDetail,
     DomainInfo,
     DomainRequest,
+    Places,
+    Streets,
     TableInfo,
     TableRef,
 )
@@ -31,8 +32,7 @@ from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.database import found
 from panda_mdp.protocol.server.store.log import append
 from panda_mdp.protocol.server.store.schema import DomainRow, TableRow, now
-from panda_mdp.space.domain import Domain
-from panda_mdp.table.decode import look, restore_domain
+from panda_mdp.table.decode import look
 from panda_mdp.table.encode import encode
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism
@@ -59,15 +59,14 @@ def check_domain(request: DomainRequest) -> DomainRow:
     """The domain of a request, triangle inequality included, ready to be stored. Runs in a worker
     process."""
     domain = request.domain()
-    drawn = None if request.streets is None else request.streets.model_dump_json().encode()
     return DomainRow(
         id=secrets.token_hex(8),
         name=request.name,
         records=domain.size,
         fingerprint=domain.fingerprint,
-        arrays=pack(domain.metric.arrays()),
-        streets=drawn is not None,
-        street_arrays=None if drawn is None else zlib.compress(drawn),
+        places=Places(lat=request.lat, lon=request.lon),
+        streets=request.streets is not None,
+        drawn=request.streets,
     )
 
 
@@ -78,7 +77,7 @@ def store_domain(session: Session, domain: DomainRow) -> tuple[DomainRow, bool]:
         session.add(domain)
         session.flush()
         return domain, True
-    if (before.fingerprint, before.street_arrays) != (domain.fingerprint, domain.street_arrays):
+    if (before.fingerprint, before.drawn) != (domain.fingerprint, domain.drawn):
         msg = "another domain has this name; domains do not change"
         raise Failure("conflict", msg, "choose another name")
     return before, False
@@ -87,27 +86,17 @@ def store_domain(session: Session, domain: DomainRow) -> tuple[DomainRow, bool]:
 def domain_row(session: Session, domain_id: str) -> DomainRow:
     """A stored domain by its id or its name."""
     query = select(DomainRow).where((DomainRow.id == domain_id) | (DomainRow.name == domain_id))
-    return found(session.scalar(query), "domain of this id", "GET /v1/domains lists them")
+    return found(session.scalar(query), "domain of this id or name", "POST /v1/domains makes one")
 
 
-def domain_of(stored: Domain | bytes) -> Domain:
-    """A stored domain: places, which were checked when they came."""
-    if isinstance(stored, bytes):
-        return restore_domain("haversine", "km", unpack(stored))
-    return stored
-
-
-def domain_detail(row: DomainRow) -> bytes:
+def domain_detail(row: DomainRow) -> DomainDetail:
     """All of a domain."""
-    arrays = {name: values.tolist() for name, values in unpack(row.arrays).items()}
-    return DomainDetail(**dict(DomainInfo.model_validate(row)), **arrays).model_dump_json().encode()
+    return DomainDetail(**dict(DomainInfo.model_validate(row)) | dict(row.places))
 
 
-def streets_of(row: DomainRow) -> bytes:
+def streets_of(row: DomainRow) -> Streets:
     """The streets of a domain, for drawing."""
-    if row.street_arrays is None:
-        raise Failure("not_found", "this domain has no streets", "draw its records alone")
-    return zlib.decompress(row.street_arrays)
+    return found(row.drawn, "map of streets for this domain", "draw its records alone")
 
 
 # Tables

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column, relationship
 
-from panda_mdp.protocol.messages.catalogue import TableInfo, TableRef
+from panda_mdp.protocol.messages.catalogue import Places, Streets, TableInfo, TableRef
 from panda_mdp.protocol.messages.deployments import (
     AnyRequest,
     RoundState,
@@ -88,8 +88,8 @@ class Document(TypeDecorator[Any]):
         return None if value is None else self.kind.validate_json(value)
 
 
-def _document(kind: Any) -> Any:
-    return mapped_column(Document(TypeAdapter(kind)))
+def _document(kind: Any, **options: Any) -> Any:
+    return mapped_column(Document(TypeAdapter(kind)), **options)
 
 
 Key = Annotated[str, mapped_column(primary_key=True)]
@@ -162,9 +162,9 @@ class DomainRow(Base):
     name: Mapped[str] = mapped_column(unique=True)
     records: Mapped[int]
     fingerprint: Mapped[str] = mapped_column(index=True)
-    arrays: Mapped[Blob]
+    places: Mapped[Places] = _document(Places, deferred=True)
     streets: Mapped[bool]
-    street_arrays: Mapped[bytes | None] = mapped_column(deferred=True)
+    drawn: Mapped[Streets | None] = _document(Streets, deferred=True)
     created: Mapped[Created]
 
 
