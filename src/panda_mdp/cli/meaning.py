@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from panda_mdp.base.atomic import write_whole
 from panda_mdp.city.draw import find_city
 from panda_mdp.cli.frame import working, write_json
 from panda_mdp.cli.options import (
@@ -20,7 +19,6 @@ from panda_mdp.cli.options import (
     Json,
     MaybePath,
     Number,
-    Picture,
     Positive,
     Seed,
     SnapLimit,
@@ -50,12 +48,6 @@ ATTACKED = {
     "min-entropy leakage": "{min_entropy_leakage:.4g} bits",
     "capacity": "{capacity:.4g}: helps no attacker with any prior by more",
 }
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>What this table means</title>
-<style>body {{ font: 16px/1.5 sans-serif; max-width: 42rem; margin: 2rem auto; padding: 0 1rem }}
-svg {{ display: block; margin: 1.5rem 0; max-width: 100% }}</style></head>
-<body><h1>What this table means</h1>{body}</body></html>
-"""
 
 
 @described
@@ -64,7 +56,6 @@ def explain(
     record: bool = False,
     snap_limit: SnapLimit = 0.5,
     against: Reference | None = None,
-    html: Picture = None,
 ) -> None:
     """Say in plain language what a saved mechanism means for people, or for one place.
 
@@ -74,11 +65,10 @@ def explain(
     Options:
         record: Speak of one place, read as lat,lon or index from standard input.
         against NAME: Say beside it what this gives away.
-        html FILE: Also write a page with bars.
     """
     if inspect(file).phased:
         require(
-            not (record or html or against),
+            not (record or against),
             "a file of PAnDA is explained as a whole, in words",
         )
         with working("auditing both phases"):
@@ -91,10 +81,8 @@ def explain(
         if record:
             mine = record_of(domain, next(read_lines(domain, sys.stdin)), snap_limit)
         reference = None if against is None else REFERENCES[against](mechanism.problem)
-        explanation = explanation_of(mechanism, mine, against=reference)
-    typer.echo(explanation.text, nl=False)
-    if html is not None:
-        write_whole(html, PAGE.format(body=explanation.html))
+        said = explanation_of(mechanism, mine, against=reference).text
+    typer.echo(said, nl=False)
 
 
 @described

@@ -6,9 +6,8 @@ table of words does to them.
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -131,13 +130,12 @@ Words = Callable[[float], str]
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Plain language about a table: `text`, and `html` with bars.
+    """Plain language about a table.
 
     For one record everything here is derived from that record: its repr shows nothing of it.
     """
 
     text: str
-    html: str
     about: str
     """The table's method; that it speaks of one record, and so must be treated like the record
     itself, where it does."""
@@ -204,7 +202,7 @@ def explain(
         )
     text = "\n\n".join("\n".join(lines) for lines in sections) + "\n"
     about = mechanism.method if row is None else "one record, <hidden>"
-    return Explanation(text, _html(sections, guesses), about)
+    return Explanation(text, about)
 
 
 def _reports(table: Table, row: int | None, far: Words, noun: str) -> list[str]:
@@ -288,17 +286,3 @@ def _beside(table: Table, seen: Attack, row: int | None, against: Table | None) 
         f"displacement {loss}; of 100 guesses are right here, and there:",
         *(f"{name}: {100 * ours:.1f}, {100 * other:.1f}." for name, ours, other in pairs),
     ]
-
-
-def _html(sections: Sequence[Sequence[str]], guesses: Sequence[float]) -> str:
-    """Paragraphs; what is listed has a bar from 50, who knows nothing, to 100, who knows."""
-    parts = []
-    for lines in sections:
-        words = " ".join(line for line in lines if not line.startswith("  "))
-        parts.append(f"<p>{html.escape(words)}</p>")
-        items = [html.escape(line.strip()) for line in lines if line.startswith("  ")]
-        parts += [
-            f'<div><meter min="0.5" max="1" value="{guess:.4f}"></meter> {item}</div>'
-            for guess, item in zip(guesses, items, strict=False)
-        ]
-    return f'<div class="panda-mdp-explanation">{"".join(parts)}</div>'
