@@ -53,13 +53,7 @@ def frames(table: pm.Mechanism) -> None:
 
 
 def maps(folder: Path) -> None:
-    """H3 cells, polygons, an OpenStreetMap file."""
-    import h3
-
-    places = [(41.9 + i / 100, 12.5) for i in range(5)]
-    cells = [h3.latlng_to_cell(*place, 8) for place in places]
-    (folder / "h3.csv").write_text("\n".join(["h3", *cells]), encoding="utf-8")
-    pm.load_places(folder / "h3.csv")
+    """Polygons, an OpenStreetMap file."""
     corners = [[0, 0], [0.005, 0], [0.005, 0.005], [0, 0.005], [0, 0]]
     zones = [[[12 + i / 100 + x, 41 + y] for x, y in corners] for i in range(4)]
     shapes = [{"type": "Polygon", "coordinates": [zone]} for zone in zones]

@@ -205,7 +205,7 @@ def run_published(draw: Draw) -> PublishedRun:
     stages = spent("draw anchors")
     spent = stopwatch()
     leakage, margin = published_accounts(law, anchors, problem.epsilon, draw.delta)
-    distance = _distances_between(measured, anchors)
+    distance = measured.distances(anchors, anchors)
     stages += spent("leakage and margins")
     spent = stopwatch()
     share = np.ones(len(anchors))
@@ -231,12 +231,6 @@ def run_published(draw: Draw) -> PublishedRun:
     )
 
 
-def _distances_between(domain: Domain, records: IntArray) -> FloatArray:
-    distance = domain.distances(records, records)
-    np.fill_diagonal(distance, 0.0)
-    return distance
-
-
 def published_accounts(
     law: AnchorLaw, anchors: IntArray, epsilon: float, delta: float
 ) -> tuple[FloatArray, FloatArray]:
@@ -257,7 +251,7 @@ def published_accounts(
     # Lists for all that are involved; only those of `used` are ever read.
     sizes = np.zeros(len(involved), np.int64)
     sizes[place] = np.diff(around.start)
-    distance = _distances_between(law.domain, involved)
+    distance = law.domain.distances(involved, involved)
     leaked = np.zeros_like(distance)
     leaked[np.ix_(place, place)] = last_factor_leakage(np.ascontiguousarray(law.dense(used)))
     margin = second_largest_margins(

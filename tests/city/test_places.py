@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import geopandas as gpd
-import h3
 import pandas as pd
 import pytest
 from shapely import Point, Polygon
 
 import panda_mdp as pm
-from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.errors import FileFormatError
 
 # A horseshoe: its centroid lies outside it.
 SHOE = Polygon([(11, 48), (11.3, 48), (11.3, 48.3), (11.2, 48.3), (11.2, 48.05), (11.1, 48.05),
@@ -63,19 +62,6 @@ def test_frames_are_taken_as_they_are() -> None:
     assert pm.load_places(series).domain.lat.tolist() == pytest.approx([48.0, 48.1])
     with pytest.raises(FileFormatError, match="no column 'nom'"):
         pm.load_places(zones(), name="nom")
-
-
-def test_h3_cells(tmp_path: Path) -> None:
-    ids = sorted(h3.grid_disk(h3.latlng_to_cell(48.0, 11.0, 8), 1))
-    places = pm.load_places(pd.DataFrame({"h3": ids}))
-    assert len(places) == 7 and places.names == tuple(ids) and places.shapes is not None
-    lat, lon = places.domain.lat[0], places.domain.lon[0]
-    assert h3.latlng_to_cell(lat, lon, 8) == ids[0] and places.shapes[0].contains(Point(lon, lat))
-    path = tmp_path / "cells.csv"
-    path.write_text("\n".join(["h3", *ids]))
-    assert pm.load_places(path).names == tuple(ids)
-    with pytest.raises(InvalidInputError, match="no H3 cell"):
-        pm.load_places(pd.DataFrame({"h3": ["8928308280fffff", "nonsense"]}))
 
 
 def test_places_are_records_of_a_problem() -> None:

@@ -21,7 +21,6 @@ from panda_mdp.base.arrays import (
     IntArray,
     RebuiltOnCopy,
     Sections,
-    digest,
     frozen,
     shortest_parallel,
 )
@@ -120,11 +119,6 @@ class City(RebuiltOnCopy):
         """How many other nodes each node is joined to."""
         a, b, _ = self.pairs
         return frozen(np.bincount(np.concatenate([a, b]), minlength=self.nodes))
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the network, the name of this city in certificates and reports."""
-        return digest(*self._columns().values())
 
     def components(self) -> IntArray:
         """The component of each node."""

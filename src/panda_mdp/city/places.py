@@ -1,10 +1,9 @@
-"""Places without streets: points, zones and cells become the records of a domain."""
+"""Places without streets: points and zones become the records of a domain."""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,10 @@ from panda_mdp.city.city import distinct_places
 from panda_mdp.city.layers import Frame, Shapes, find_name, read_layers, shape_kind, system_of
 from panda_mdp.city.network import to_degrees
 from panda_mdp.city.traces import COLUMNS
-from panda_mdp.errors import FileFormatError, InvalidInputError
+from panda_mdp.errors import FileFormatError
 from panda_mdp.space.domain import Domain
 
-CELLS = ("h3", "h3_cell")
-NAMES = (*CELLS, "name", "label", "zone", "id", "code")
+NAMES = ("name", "label", "zone", "id", "code")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +31,7 @@ class Places:
     names: tuple[str, ...]
     """One per record; numbers from 0 where the source names none."""
     shapes: Shapes | None = None
-    """Outlines in longitude and latitude (shapely), where records are zones or cells."""
+    """Outlines in longitude and latitude (shapely), where records are zones."""
 
     def __len__(self) -> int:
         return len(self.domain)
@@ -46,10 +44,10 @@ class Places:
 def load_places(source: Any, *, name: str | None = None, crs: str | None = None) -> Places:
     """Points, polygons or zones from a file or frame, as records; equal places are one record.
 
-    A file is a `.csv` of points (columns `lat` and `lon`) or of H3 cells (column `h3`), or any that
-    `load_city` reads through layers: GeoPackage, shapefile, GeoJSON, GeoParquet. A frame is a
-    GeoDataFrame, a GeoSeries or a DataFrame. `name` is the column of names. A zone stands where its
-    representative point is, which lies inside it.
+    A file is a `.csv` of points (columns `lat` and `lon`), or any that `load_city` reads through
+    layers: GeoPackage, shapefile, GeoJSON, GeoParquet. A frame is a GeoDataFrame, a GeoSeries or a
+    DataFrame. `name` is the column of names. A zone stands where its representative point is, which
+    lies inside it.
     """
     table = source
     title = "the frame"
@@ -63,10 +61,7 @@ def load_places(source: Any, *, name: str | None = None, crs: str | None = None)
         raise FileFormatError(f"{title} has no column {name!r} among {', '.join(columns)}")
     shapes = None
     system = crs
-    cell = find_name(columns, *CELLS)
-    if cell is not None:
-        shapes = _cells(columns[cell])
-    elif hasattr(table, "geometry"):
+    if hasattr(table, "geometry"):
         shapes = table.geometry.to_numpy()
         system = system_of(table, crs, title)
         if table.geometry.isna().any():
@@ -110,22 +105,10 @@ def read_points(columns: Facts, title: str) -> FloatArray:
     """Longitudes and latitudes among columns, (2, n)."""
     found = [find_name(columns, *COLUMNS[kind]) for kind in ("lon", "lat")]
     if None in found:
-        raise FileFormatError(
-            f"{title} has no columns lat and lon (nor h3) among {', '.join(columns)}"
-        )
+        raise FileFormatError(f"{title} has no columns lat and lon among {', '.join(columns)}")
     try:
         return np.array([columns[name] for name in found], dtype=float)
     except ValueError as error:
         raise FileFormatError(
             f"{title} has latitudes or longitudes that are no numbers ({error}); correct them"
         ) from error
-
-
-def _cells(ids: Sequence[Any]) -> Shapes:
-    """Outlines of H3 cells."""
-    h3, shapely = (need(module, "H3 cells", "geo") for module in ("h3", "shapely"))
-    for cell in ids:
-        if not h3.is_valid_cell(str(cell)):
-            raise InvalidInputError(f"{str(cell)[:20]!r} is no H3 cell")
-    rings = (h3.cell_to_boundary(cell) for cell in ids)
-    return np.array([shapely.Polygon([place[::-1] for place in ring]) for ring in rings], object)

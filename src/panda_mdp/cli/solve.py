@@ -215,7 +215,7 @@ def solve(
 ) -> None:
     """Make a table for a map: the reports of least loss that are private, audited and saved.
 
-    A map has roads, or points, zones or cells without them (a `.csv` with lat and lon, or h3).
+    A map has roads, or points or zones without them (a `.csv` with lat and lon).
     Of one with up to 5,000 places all are records, of a larger one 5,000 drawn at random
     ('--records all' takes all). With '--outputs all' any of them may be reported. Prints what the
     table means.

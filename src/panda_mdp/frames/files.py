@@ -52,7 +52,6 @@ def perturb_file(
     source: Path,
     target: Path,
     *,
-    summary: FrameSummary | None = None,
     progress: Progress = lambda rows: None,
     rows: int = ROWS,
 ) -> FrameSummary:
@@ -69,7 +68,7 @@ def perturb_file(
     if target.resolve() == source.resolve():
         raise InvalidInputError(f"{target.name} would overwrite the file that it is read from")
     pyarrow = need("pyarrow", "perturbing files", "frames")
-    tally = summary if summary is not None else FrameSummary()
+    tally = FrameSummary()
     perturber = copy(perturber)
     perturber.treatment = perturber.treatment or Treatment()
     try:

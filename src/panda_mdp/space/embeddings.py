@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -76,7 +76,6 @@ def load_embeddings(
     path: FilePath,
     *,
     words: FilePath | None = None,
-    vocabulary: Iterable[str] | None = None,
     limit: int | None = None,
 ) -> Embeddings:
     """Read word vectors from text (GloVe, word2vec, fastText), word2vec's `.bin`, `.npy`, or the
@@ -84,16 +83,14 @@ def load_embeddings(
 
     Text: a word and its numbers per line, separated by blanks; a first line with two whole numbers
     (count and dimensions) is a header. The last two: a (K, p) array, with one word per line in the
-    file `words` (a model's `vocab.txt`, or its `tokenizer.json`). `vocabulary` keeps these words
-    only, `limit` the first ones of the file; the text is streamed, so memory is that of what is
-    kept.
+    file `words` (a model's `vocab.txt`, or its `tokenizer.json`). `limit` keeps the first words of
+    the file; the text is streamed, so memory is that of what is kept.
     """
     source = Path(path)
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist")
     if limit is not None and limit < 2:
         raise InvalidInputError(f"limit is {limit}; keep at least 2 words")
-    wanted = None if vocabulary is None else frozenset(vocabulary)
     rows = _rows(source)
     if source.suffix in (".npy", TENSORS):
         rows = _array_rows(source, words)
@@ -103,10 +100,9 @@ def load_embeddings(
     for number, (word, vector) in enumerate(rows, start=1):
         if not np.isfinite(vector).all():
             raise FileFormatError(f"{source.name}, word {number}: its vector is not finite")
-        if wanted is None or word in wanted:
-            # Published files repeat a few words; the first, most frequent one counts.
-            vectors.setdefault(word, vector)
-        if len(vectors) == limit or (wanted is not None and len(vectors) == len(wanted)):
+        # Published files repeat a few words; the first, most frequent one counts.
+        vectors.setdefault(word, vector)
+        if len(vectors) == limit:
             break
     if len(vectors) < 2:
         raise FileFormatError(

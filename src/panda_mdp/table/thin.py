@@ -87,7 +87,7 @@ def thinned(
     for attempt in range(ATTEMPTS):
         share = min(0.5, slack * 2**attempt)
         floor = _floor(mechanism, used, share, floor_cost)
-        filled, _ = fill(_with_slack(mechanism, used, share), floor)
+        filled = fill(_with_slack(mechanism, used, share), floor)
         exact = np.rint(filled * TOTAL).astype(np.int64)
         rows = FlooredRows.of(exact, (floor * TOTAL).astype(np.int64))
         # The rest of a row is off by what all others are off by.
@@ -180,10 +180,10 @@ def _floor(mechanism: Mechanism, used: BoolArray, slack: float, cost: float) -> 
     return np.asarray(floor / TOTAL)
 
 
-def fill(table: FloatArray, floor: FloatArray) -> tuple[FloatArray, BoolArray]:
-    """max(s z, b) with one s <= 1 for each row such that it sums to 1, and where s z > b.
+def fill(table: FloatArray, floor: FloatArray) -> FloatArray:
+    """max(s z, b) with one s <= 1 for each row such that it sums to 1.
 
-    >>> fill(np.array([[0.5, 0.5, 0.0]]), np.array([0.0, 0.0, 0.1]))[0].tolist()
+    >>> fill(np.array([[0.5, 0.5, 0.0]]), np.array([0.0, 0.0, 0.1])).tolist()
     [[0.45, 0.45, 0.1]]
     """
     scale = np.ones((len(table), 1))
@@ -195,4 +195,4 @@ def fill(table: FloatArray, floor: FloatArray) -> tuple[FloatArray, BoolArray]:
         if np.array_equal(still, above):
             break
         above = still
-    return np.where(above, table * scale, floor), above
+    return np.where(above, table * scale, floor)
