@@ -66,6 +66,15 @@ def test_graphs_that_are_not_simplified_are(tmp_path: Path) -> None:
     assert kept.city.length_m[1] == pytest.approx(1112, abs=1)
 
 
+@pytest.mark.parametrize("metres", [0.3048, 1000.0, 1609.344])
+def test_lengths_in_another_unit_are_said(tmp_path: Path, metres: float) -> None:
+    text = OSMNX
+    for length in (800.5, 1200.25):
+        text = text.replace(f">{length}<", f">{length / metres}<")
+    with pytest.raises(FileFormatError, match="lengths are in metres"):
+        load_city(write(tmp_path / "town.graphml", text))
+
+
 def test_what_osmnx_writes_is_read_to_the_bit(tmp_path: Path) -> None:
     base = synthetic_city(300, seed=2)
     # A parallel street and a loop.

@@ -1,14 +1,14 @@
-"""Geographic layers and graphs as road networks: tables of nodes and edges, or lines alone.
+"""Geographic layers and graphs as road networks: lines that meet, or nodes and edges.
 
 GeoPandas reads the files (OpenStreetMap extracts too, through GDAL), pyproj turns coordinates into
-degrees; what is here finds the columns, and refuses what cannot be right.
+degrees; what is here finds what is looked for, and refuses what cannot be right.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from panda_mdp.base.packages import need
 from panda_mdp.city.city import City
-from panda_mdp.city.network import Element, MapOptions, Values, graph_city, to_degrees
+from panda_mdp.city.network import Element, MapOptions, Values, to_degrees
 from panda_mdp.city.roads import allowed
 from panda_mdp.errors import CityError, FileFormatError
 from panda_mdp.space.metrics import haversine_km
@@ -28,18 +28,12 @@ Shapes = npt.NDArray[np.object_]
 XML = (".osm", ".osm.gz")
 OSM = (*XML, ".osm.pbf", ".pbf")
 PARQUET = (".parquet", ".geoparquet")
-ALIASES = {
-    "osmid": ("node_id", "id", "nodeid", "name"),
-    "u": ("from", "source", "from_node"),
-    "v": ("to", "target", "to_node"),
-    "x": ("lon", "longitude"),
-    "y": ("lat", "latitude"),
-    "length": ("length_m", "weight"),
-    "highway": ("fclass",),
+NAMES = {
+    **dict.fromkeys(("lon", "longitude"), "x"),
+    **dict.fromkeys(("lat", "latitude"), "y"),
+    **dict.fromkeys(("length_m", "weight"), "length"),
 }
-"""OSMnx's names of columns, and what others call them."""
-NAMES = {alias: name for name, others in ALIASES.items() for alias in others}
-TAGS = ("highway", "length")
+"""OSMnx's names of what others call so."""
 _TAG = re.compile(r'"((?:[^"\\]|\\.)*)"=>"((?:[^"\\]|\\.)*)"')
 
 
@@ -75,41 +69,21 @@ def read_layers(path: Path, *only: str, where: str | None = None) -> list[Frame]
     return list(layers.values())
 
 
-def read_vector(path: Path, options: MapOptions) -> tuple[City, bool]:
+def read_vector(path: Path, options: MapOptions) -> City:
     """The network of an OpenStreetMap extract, GeoPackage, shapefile, GeoJSON or GeoParquet."""
     if path.name.lower().endswith(OSM):
         (roads,) = read_layers(path, "lines", where="highway IS NOT NULL")
-        return line_network(roads, options, path.name), True
-    return layer_network(read_layers(path), options, path.name)
-
-
-def layer_network(layers: Sequence[Frame], options: MapOptions, source: str) -> tuple[City, bool]:
-    """Nodes and edges where two layers have them, by whatever name; lines otherwise.
-
-    With whether nodes that are no junctions are still in it.
-    """
-    layers = [_renamed(x if x.index.names == [None] else x.reset_index()) for x in layers]
-    kinds = [shape_kind(x) for x in layers]
-    edges = next((x for x in layers if {"u", "v"} <= set(x.columns)), None)
-    for nodes, kind in zip(layers, kinds, strict=True):
-        if edges is not None and nodes is not edges and kind == "point" and "osmid" in nodes:
-            system = system_of(nodes, options.crs, source)
-            return graph_city(table_elements(nodes, edges, system), None, source)
+        return line_network(roads, options, path.name)
+    layers = read_layers(path)
+    kinds = [shape_kind(layer) for layer in layers]
     if "line" in kinds:
-        return line_network(layers[kinds.index("line")], options, source), True
+        return line_network(layers[kinds.index("line")], options, path.name)
     named = zip(layers, kinds, strict=True)
-    listed = ", ".join(f"{x.attrs.get('layer')} ({kind})" for x, kind in named) or "none"
+    listed = ", ".join(f"{layer.attrs['layer']} ({kind})" for layer, kind in named) or "none"
     raise NoStreetsError(
-        f"{source} has no layer of lines, nor one of nodes and one of edges (columns u and v); "
-        f"it has {listed}. Places without streets are read by pm.load_places"
+        f"{path.name} has no layer of lines; it has {listed}. Places without streets are read by "
+        "pm.load_places"
     )
-
-
-def _renamed(frame: Frame) -> Frame:
-    """The frame with OSMnx's names for the columns that are used here, names in any case."""
-    columns = getattr(frame, "columns", ())
-    found = {find_name(columns, name, *others): name for name, others in ALIASES.items()}
-    return frame.rename(columns=found) if len(columns) else frame
 
 
 def object_elements(graph: Any) -> Iterator[Element]:
@@ -131,22 +105,16 @@ def _said(data: Mapping[str, Any]) -> Values:
     return {NAMES[key]: value for key, value in said.items() if key in NAMES} | said
 
 
-def table_elements(nodes: Frame, edges: Frame, system: Any) -> Iterator[Element]:
-    """The elements of a layer of points and one of edges between them."""
-    points = need("shapely", "reading points", "geo").get_coordinates(nodes.geometry)
-    yield "graph", None, {"simplified": "True", "crs": str(system)}
-    for name, (x, y) in zip(nodes["osmid"], points.astype(str).tolist(), strict=True):
-        yield "node", name, {"x": x, "y": y}
-    for start, stop, tags in zip(edges["u"], edges["v"], _tags(edges), strict=True):
-        yield "edge", (start, stop), tags
-
-
 def line_network(lines: Frame, options: MapOptions, source: str) -> City:
     """A street per piece between two vertices; lines meet where they share a vertex."""
     shapely = need("shapely", "reading lines", "geo")
+    shapes = lines.geometry.to_numpy()
+    kind = find_name(getattr(lines, "columns", ()), "highway", "fclass")
     # Where no class of road is named, every line is one.
-    fit = ["highway" not in lines or allowed(each, options.network) for each in _tags(lines)]
-    parts = shapely.get_parts(lines.geometry.to_numpy()[np.flatnonzero(fit)])
+    if kind is not None:
+        fit = [allowed(tags, options.network) for tags in _tags(lines, kind)]
+        shapes = shapes[np.flatnonzero(fit)]
+    parts = shapely.get_parts(shapes)
     places, part = shapely.get_coordinates(parts, return_index=True)
     joined = part[1:] == part[:-1]
     _, first, node = np.unique(places, axis=0, return_index=True, return_inverse=True)
@@ -158,21 +126,22 @@ def line_network(lines: Frame, options: MapOptions, source: str) -> City:
             f"{source} has no roads for network {options.network!r}; "
             "choose another network ('drive', 'walk', 'bike') or another file"
         )
-    a, b = node[:-1][joined], node[1:][joined]
+    # Some files have a line for each direction.
+    ends = np.sort([node[:-1][joined], node[1:][joined]], axis=0)
+    a, b = np.unique(ends, axis=1)
     where = f"{source}, layer {lines.attrs.get('layer', 'of the frame')}"
     x, y = places[first].T
     lon, lat = to_degrees(x, y, system_of(lines, options.crs, where), where)
     return City(lat, lon, a, b, 1000 * haversine_km(lat[a], lon[a], lat[b], lon[b]))
 
 
-def _tags(frame: Frame) -> list[dict[str, str]]:
-    """What OpenStreetMap says of each row."""
-    told = frame[[key for key in (*TAGS, "other_tags") if key in frame]].astype(object)
-    tags = []
-    for row in told.where(told.notna(), None).to_dict("records"):
-        other = dict(_TAG.findall(row.pop("other_tags", None) or ""))
-        tags.append({key: str(value) for key, value in row.items() if value is not None} | other)
-    return tags
+def _tags(frame: Frame, kind: Any) -> Iterator[dict[str, str]]:
+    """What OpenStreetMap says of each row, of which a column says what kind of road it is."""
+    other = frame["other_tags"] if "other_tags" in frame else [None] * len(frame)
+    for highway, more in zip(frame[kind], other, strict=True):
+        # What is missing is None or NaN.
+        named = {"highway": str(highway)} if isinstance(highway, str | list) else {}
+        yield named | dict(_TAG.findall(more if isinstance(more, str) else ""))
 
 
 def system_of(frame: Frame, crs: Any, source: str) -> Any:

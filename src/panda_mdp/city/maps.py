@@ -15,7 +15,7 @@ import numpy as np
 
 from panda_mdp.base.atomic import FilePath
 from panda_mdp.city.city import COLUMNS, City
-from panda_mdp.city.layers import OSM, PARQUET, layer_network, object_elements, read_vector
+from panda_mdp.city.layers import OSM, PARQUET, line_network, object_elements, read_vector
 from panda_mdp.city.network import (
     MapOptions,
     MapReport,
@@ -46,7 +46,7 @@ def read_map(path: Path, options: MapOptions | None = None) -> MapReport:
     if path.suffix.lower() == ".graphml":
         city, raw = graph_city(graph_elements(path), asked.crs, path.name)
     else:
-        city, raw = read_vector(path, asked)
+        city, raw = read_vector(path, asked), True
     return assemble(city, asked, ".".join(suffix), name, raw=raw)
 
 
@@ -55,7 +55,7 @@ def load_city(source: FilePath | Any, options: MapOptions | None = None) -> City
 
     `.npz` holds arrays `lat`, `lon` (degrees), `u`, `v` (node indices) and `length_m`. `.osm.pbf`
     and `.osm` are OpenStreetMap extracts, `.graphml` is OSMnx's, `.gpkg`, `.shp`, `.geojson` and
-    `.parquet` are tables of nodes and edges or lines, in any reference system. A graph of NetworkX,
+    `.parquet` are lines, in any reference system. A graph of NetworkX,
     OSMnx or igraph, or a GeoDataFrame of lines, may be given itself. `options` choose the network
     and the area for maps that are imported.
     """
@@ -63,7 +63,7 @@ def load_city(source: FilePath | Any, options: MapOptions | None = None) -> City
     if isinstance(source, str | os.PathLike):
         return read_map(Path(source), options).city
     if hasattr(source, "geometry"):
-        city, raw = layer_network([source], asked, "the frame")
+        city, raw = line_network(source, asked, "the frame"), True
     elif hasattr(source, "is_directed"):
         city, raw = graph_city(object_elements(source), asked.crs, "the graph")
     else:
