@@ -1,7 +1,7 @@
 """A country from a service: what fetching a ball costs in bytes, loss and seconds, end to end.
 
     python benchmarks/country.py [--records 100000] [--outputs 100] [--clients 20] [--tables FOLDER]
-    python benchmarks/country.py --cities --splits 4 --clients 0
+    python benchmarks/country.py --cities [--records 6000]
 
 Maps and tables are those of `country_tables.py`; tables that FOLDER holds are not solved again.
 First the frontier: for every split of epsilon and radius the rows and bytes of a ball and the loss,
@@ -26,6 +26,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from urllib.parse import urlsplit
 
 import httpx
@@ -251,6 +252,8 @@ def main() -> None:
     if options.cuts:
         records = rng.choice(whole.problem.size, options.cuts, replace=False)
         frontier(paths, whole, records, options.snap)
+        most = [getrusage(who).ru_maxrss >> 10 for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+        print(f"memory: {most[0]:,} MB at most, and {most[1]:,} MB where tables are cut")
     if options.clients:
         domain = whole.problem.domain
         some = rng.choice(domain.size, options.clients)
