@@ -2,12 +2,15 @@
 
     python benchmarks/country_tables.py --records 1000000 --backend jax --tables FOLDER
     python benchmarks/country_tables.py --cities --records 300000 --backend jax --tables FOLDER
+    python benchmarks/country_tables.py --records 1000000 --outputs 1000 --needed
 
 A country: records over 400 x 400 km in 400 towns of Pareto size, some of them to report. Cities:
 so many junctions of Rome, London and New York, or all, in one domain (`PANDA_MDP_DATA` names the
 folder of the road maps). The loss is the distance. A table is solved for all of epsilon and for
 what every one of `SPLITS` leaves, and kept in its compact form in FOLDER, where it is not solved
-again; solving needs nothing but the library, so it can be done on another machine.
+again; solving needs nothing but the library, so it can be done on another machine. `--needed` says
+what of an accelerator's memory a solve takes, by the rule that refuses those that do not fit, and
+solves nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from pathlib import Path
 import numpy as np
 
 import panda_mdp as pm
+from panda_mdp.loss import DistanceLoss
+from panda_mdp.methods.optimal.program import TILING, Tiling, constraint_graph
 from panda_mdp.space.tiles import order_in_space
 from panda_mdp.table.mechanism import audited_table
 
@@ -73,8 +78,28 @@ def given() -> argparse.ArgumentParser:
     parser.add_argument("--splits", type=int, default=1, help="how many of SPLITS, from the first")
     parser.add_argument("--gap", type=float, default=0.03)
     parser.add_argument("--backend", default="auto", choices=["auto", "cpu", "jax"])
+    parser.add_argument("--needed", action="store_true", help="the memory of a solve, by rule")
     parser.add_argument("--tables", type=Path, default=ROOT / "out")
     return parser
+
+
+def needed(options: argparse.Namespace) -> None:
+    """Print what a solve would take of an accelerator's memory, in tiles and as one."""
+    from panda_mdp.compute.jax.device import ladder
+    from panda_mdp.methods.optimal.jax_solver import bytes_needed
+
+    domain, outputs = domain_of("country", options.records, options.outputs)
+    problem = pm.Problem(domain, outputs, DistanceLoss(domain, outputs), EPSILON)
+    graph = constraint_graph(domain, EPSILON)
+    print(f"{domain.size:,} records, {len(outputs):,} outputs, {graph.count:,} edges")
+    for tiling in (Tiling.reaching(problem, graph, TILING.nats), Tiling.whole(problem)):
+        seen = tiling.sees.sum(axis=0)
+        nodes, edges = ladder(int(seen.sum()) + 1), ladder(int(seen[graph.ends].min(axis=1).sum()))
+        count, width = tiling.tiles.shape
+        print(
+            f"{count:,} tiles of {width:,} outputs, {tiling.share:.3f} of the table: {nodes:,} "
+            f"nodes, {edges:,} edges, {bytes_needed(nodes, edges, width) / 1e9:.1f} GB"
+        )
 
 
 def tables(options: argparse.Namespace) -> dict[float, Path]:
@@ -115,4 +140,5 @@ def tables(options: argparse.Namespace) -> dict[float, Path]:
 
 
 if __name__ == "__main__":
-    tables(given().parse_args())
+    asked = given().parse_args()
+    (needed if asked.needed else tables)(asked)
