@@ -25,8 +25,6 @@ from panda_mdp.table.mechanism import Mechanism
 
 MERGED = 1e-6
 """Budgets below this many nats become 0: the rows are then equal, which is stricter."""
-SCALED = 1e-6
-"""Budgets within this share of eps d are treated as eps d, shrunk by as much."""
 
 Solver = Literal["optimal", "benders", "highs"]
 """The structured engine, Benders decomposition, or HiGHS."""
@@ -113,43 +111,13 @@ def anchor_problem(
     loss = np.zeros((size, problem.outputs_count))
     np.add.at(loss, group, share[:, None] * losses)
     loss /= np.where(prior > 0, prior, 1.0)[:, None]
-    return _weighted(problem, Domain.from_matrix(nats, unit="nats"), loss, 1.0, prior)
-
-
-def scaled_problem(
-    problem: Problem,
-    anchors: IntArray,
-    losses: FloatArray,
-    budgets: FloatArray,
-    weights: FloatArray,
-) -> Problem | None:
-    """AnPO over the domain's own geometry, where budgets are all but eps d; else None.
-
-    Then eps is shrunk to the least budget per distance, at most 1e-6 below, and no closure is
-    needed; the domain's own geometry makes for a sparser constraint graph than a matrix does.
-    """
-    if len(anchors) < 2 or weights.sum() <= 0:
-        return None
-    distance = problem.domain.distances(anchors, anchors)
-    apart = ~np.eye(len(anchors), dtype=bool)
-    rate = float((budgets[apart] / distance[apart]).min())
-    if rate < (1 - SCALED) * problem.epsilon:
-        return None
-    domain = problem.domain.take(anchors)
-    return _weighted(problem, domain, losses, rate * (1 - 1e-12), weights)
-
-
-def _weighted(
-    problem: Problem, domain: Domain, losses: FloatArray, epsilon: float, weights: FloatArray
-) -> Problem:
-    """A problem over anchors; its outputs are the columns of the other's."""
     with quiet_scale():
         return Problem(
-            domain,
+            Domain.from_matrix(nats, unit="nats"),
             Outputs.labels(range(problem.outputs_count)),
-            losses,
-            epsilon,
-            prior=weights / weights.sum(),
+            loss,
+            epsilon=1.0,
+            prior=prior / prior.sum(),
             loss_unit=problem.loss_unit,
             prior_source="weights of the anchors",
         )
@@ -170,12 +138,8 @@ def solve_anchors(
     `solver` is one of `solver_of`.
     """
     own = problem.loss[anchors] if losses is None else losses
-    anpo = scaled_problem(problem, anchors, own, budgets, weights)
-    if anpo is not None:
-        group = np.arange(len(anchors))
-    else:
-        group, closed = merge(budgets)
-        anpo = anchor_problem(problem, own, weights, group, closed)
+    group, closed = merge(budgets)
+    anpo = anchor_problem(problem, own, weights, group, closed)
     return AnchorTable(frozen(anchors), frozen(group), solver(anpo))
 
 
