@@ -34,7 +34,7 @@ from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, Stages, stopw
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import Lp, cost_scale, privacy_rows, sum_rows
 from panda_mdp.errors import MethodError, SolverError
-from panda_mdp.panda.audit import PairScan
+from panda_mdp.panda.audit import worst_pair
 from panda_mdp.panda.coins import Decay
 from panda_mdp.panda.law import AnchorLaw, nearest_law, surrogates
 from panda_mdp.problem import Problem
@@ -180,11 +180,10 @@ class PublishedRun:
         `likelihood` has the log-probability of the set by record; with zeros the report alone
         counts, as if the anchors had told nothing.
         """
-        with np.errstate(divide="ignore"):
-            logs = np.log(self.rows(anchor_set))
         domain = self.problem.domain
-        scan = PairScan(domain, surrogates(self.law.domain, anchor_set), logs)
-        epsilon, _, beyond = scan.worst(likelihood, self.problem.epsilon)
+        nearest = surrogates(self.law.domain, anchor_set)
+        rows = self.rows(anchor_set)
+        epsilon, _, beyond = worst_pair(domain, rows, nearest, likelihood, self.problem.epsilon)
         return epsilon, beyond / (domain.size * (domain.size - 1) / 2)
 
 

@@ -10,7 +10,8 @@ from examples_loaded import load
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.candidates import covering_radius, spread_out
+from panda_mdp.methods.coarse import spread_out
+from panda_mdp.panda.candidates import covering_radius
 from panda_mdp.panda.run import PandaResult
 from panda_mdp.panda.selection import mean_loss
 

@@ -143,7 +143,5 @@ def test_too_many_anchors_are_refused_with_a_remedy() -> None:
 
 
 def test_options_are_checked() -> None:
-    domain = pm.Domain.from_vectors([[0.0], [1.0]])
-    problem, selection = problem_on(domain), pm.BernoulliAnchors()
     with pytest.raises(MethodError, match="neighbours"):
-        plan_over(problem, selection, [0], 0.1, neighbours=0)
+        pm.BernoulliAnchors(neighbours=0)

@@ -10,8 +10,9 @@ import pytest
 import panda_mdp as pm
 from panda_mdp.city.draw import draw_problem
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.coarse import spread_out
 from panda_mdp.panda.calibrate import MISSED, RUNGS, wire_bytes
-from panda_mdp.panda.candidates import covering_radius, spread_out
+from panda_mdp.panda.candidates import covering_radius
 from panda_mdp.panda.lattice import radius_for
 from panda_mdp.panda.leakage import leakage
 from panda_mdp.table.encode import encode

@@ -7,7 +7,8 @@ import pytest
 
 import panda_mdp as pm
 from panda_mdp.errors import MethodError
-from panda_mdp.panda.candidates import central, serving, spread_out
+from panda_mdp.methods.coarse import spread_out
+from panda_mdp.panda.candidates import central, serving
 
 
 @pytest.fixture(scope="module")

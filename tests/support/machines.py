@@ -12,7 +12,7 @@ import numpy as np
 from helpers import random_domain
 
 from panda_mdp import Domain
-from panda_mdp.compute.closure import Closure, ClosureTuning
+from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.jax.closure import JaxClosure
 from panda_mdp.compute.jax.device import make_mesh
 from panda_mdp.space.tiles import TILE
@@ -26,7 +26,9 @@ def dense(machine: str, domain: Domain, outputs: int = OUTPUTS, **tuning: Any) -
     if machine == "jax":
         return JaxClosure(domain, make_mesh(jax.devices()[:1]), outputs)
     small = {"numpy": 1 << 20, "numba": 0}[machine]
-    return Closure(domain, ClosureTuning(small_records=small, **tuning))
+    closure = Closure(domain, small_records=small)
+    vars(closure).update(tuning)
+    return closure
 
 
 def table(size: int = SIZE, outputs: int = OUTPUTS, seed: int = 0) -> np.ndarray:
@@ -70,7 +72,8 @@ def tiled(machine: str, seed: int, epsilon: float = 6.0, size: int = 300, **tuni
     sees = parts.max(axis=2) > 0
     floor = np.full(size, FLOOR)
     if machine == "numba":
-        bare = Closure(domain, ClosureTuning(**tuning))
+        bare = Closure(domain)
+        vars(bare).update(tuning)
         return _on_host(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
     bare = JaxClosure(domain, make_mesh(jax.devices()[:1]))
     return _on_device(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))

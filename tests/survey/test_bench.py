@@ -13,7 +13,7 @@ import pytest
 from worker_jobs import Signals, noted
 
 import panda_mdp as pm
-from panda_mdp.compute.closure import ClosureTuning
+from panda_mdp.compute.closure import SMALL_RECORDS
 from panda_mdp.survey.bench import REHEARSED, Bench, Comparison, Tuning
 from panda_mdp.survey.registry import Method, choose_methods
 
@@ -77,7 +77,7 @@ def test_every_method_is_rehearsed_before_the_first_run(tmp_path: Path) -> None:
 
 
 def test_kernels_are_loaded_on_a_problem_that_reaches_them() -> None:
-    assert ClosureTuning().small_records < REHEARSED
+    assert SMALL_RECORDS < REHEARSED
     small = small_problem()
     assert Comparison(small).small.size == small.size, "small problems need no more than themselves"
     domain = pm.Domain.from_vectors(np.random.default_rng(0).uniform(size=(700, 2)))

@@ -22,7 +22,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -58,19 +57,8 @@ PER_NODE = 4
 """Partners that a node of many groups names."""
 
 
-@dataclass(frozen=True)
-class ClosureTuning:
-    """What closing on the host costs, not what comes of it."""
-
-    small_records: int = 512
-    """Up to this many NumPy is done with a dense table before a compiler has started."""
-    rest: float = 5e-5
-    """A row is not closed again either where its sum exceeds 1 by no more than this share
-    of epsilon times the distance of the nearest record: what it was divided by is all that it can
-    be below any other's claim."""
-
-
-PLAIN = ClosureTuning()
+SMALL_RECORDS = 512
+"""Up to this many NumPy is done with a dense table before a compiler has started."""
 Rounds = Iterator[tuple[Any, Any]]
 """Tables, and what their rows summed to before they were scaled."""
 
@@ -84,20 +72,19 @@ class Closure:
     """Records by whose sums a row's is judged, and that lend first."""
     near_first: bool = True
     """Whether near pairs, or some rows, cost far less to close than all pairs of all rows."""
+    rest: float = 5e-5
+    """A row is not closed again either where its sum exceeds 1 by no more than this share of
+    epsilon times the distance of the nearest record: what it was divided by is all that it can be
+    below any other's claim."""
 
-    def __init__(self, domain: Domain, tuning: ClosureTuning = PLAIN) -> None:
+    def __init__(self, domain: Domain, small_records: int = SMALL_RECORDS) -> None:
         self.domain = domain
-        self.tuning = tuning
+        self.small_records = small_records
         self.tiles = domain.tiles
         self.order = self.tiles.order
         self.place = np.argsort(self.order)
         self.cut: Cut | None = None
         self._listed: tuple[float, TilePairs] | None = None
-
-    @property
-    def rest(self) -> float:
-        """The share of epsilon that rounds may leave rows at rest by."""
-        return self.tuning.rest
 
     def over(self, cut: Any) -> Self:
         """The same for tables on the nodes of a cut."""
@@ -241,7 +228,7 @@ class Closure:
 
     def _small(self, z: FloatArray) -> bool:
         """Whether NumPy does it."""
-        few = len(z) <= self.tuning.small_records or not has_numba()
+        few = len(z) <= self.small_records or not has_numba()
         return few and self._cut_for(z).dense
 
     @cached_property

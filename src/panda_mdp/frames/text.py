@@ -134,7 +134,7 @@ class Replacer:
             table.weights,
             records,
             [str(word) for word in told],
-            marked[0] if marked else middle(problem),
+            marked[0] if marked else middle(problem.domain),
             (table.epsilon, problem.domain.unit),
             bytes.fromhex(table.identity),
             tokenizer or words_of,

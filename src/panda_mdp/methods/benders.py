@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, owners
+from panda_mdp.base.arrays import AnyArray, FloatArray, IntArray, owners
 from panda_mdp.base.text import Facts
 from panda_mdp.compute.highs import Lp, cost_scale, multipliers
 from panda_mdp.errors import Stopped
@@ -124,7 +124,7 @@ class Split:
         total = np.zeros(len(self.upper))
         total[self._own], shares = np.split(prices, [len(self._own)])
         for cut, share in zip(self.cuts, shares / self._sizes, strict=True):
-            total[cut.prices.indices] += max(share, 0.0) * cut.prices.data
+            total[cut.rows] += max(share, 0.0) * cut.prices
         problem = self.problem
         return self.scale * multipliers(total[problem.size :], self.exponent, problem.outputs_count)
 
@@ -132,31 +132,27 @@ class Split:
         """The same clusters with further pairs, which may make internal records a border's; cuts
         are kept."""
         larger = Split(self.problem, self.graph.join(more.ends, more.length), self.label)
-        larger.add([cut.among(larger) for cut in self.cuts])
+        # Further edges come last: rows keep their numbers.
+        larger.add(self.cuts)
         return larger
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Prices of the LP's rows, (1, rows), other than 0 for those that touch one cluster."""
+    """Prices of some rows of the LP, which touch one cluster."""
 
     cluster: int
     costed: bool
     """Whether the internal costs count: an optimality cut; else a feasibility cut."""
-    prices: scipy.sparse.csr_array
+    rows: AnyArray
+    prices: FloatArray
 
     def row(self, split: Split) -> tuple[FloatArray, float]:
         """Coefficients of the border's entries and of the clusters' costs, and what they sum to at
         least."""
-        terms = (self.prices @ split.rows).toarray()[0, split.border]
+        terms = (self.prices @ split.rows[self.rows])[split.border]
         own = [self.costed and cluster.label == self.cluster for cluster in split.clusters]
-        return np.append(terms, own), float((self.prices @ split.upper)[0])
-
-    def among(self, after: Split) -> Cut:
-        """The same among the rows of a larger graph: further edges come last."""
-        here, count = self.prices, len(after.upper)
-        prices = scipy.sparse.csr_array((here.data, here.indices, here.indptr), shape=(1, count))
-        return replace(self, prices=prices)
+        return np.append(terms, own), float(self.prices @ split.upper[self.rows])
 
 
 class Cluster:
@@ -191,11 +187,9 @@ class Cluster:
         if not answer.optimal:
             # Whichever way round the ray was given, one of the two cuts the point off.
             prices = prices * np.sign(prices @ upper)
-        places = (np.zeros_like(self.rows), self.rows)
-        cut = scipy.sparse.csr_array((prices, places), shape=(1, len(self.split.upper)))
-        cut.eliminate_zeros()
+        priced = np.flatnonzero(prices)
         best = answer.primal if answer.optimal else None
-        return best, Cut(self.label, answer.optimal, cut)
+        return best, Cut(self.label, answer.optimal, self.rows[priced], prices[priced])
 
 
 RECORDS_PER_CLUSTER = 150

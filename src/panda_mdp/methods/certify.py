@@ -392,13 +392,13 @@ class Standing:
             self.certify_seconds = self.solver.tuning.estimates_worth * spent
         return value
 
-    def _certify(self, candidate: Any, first: float = -math.inf) -> float:
-        """Certify a candidate, and keep it if it is the best so far; its value.
+    def _certify(self, candidate: Any, first: float = -math.inf) -> None:
+        """Certify a candidate, and keep it if it is the best so far.
 
         `first` is its estimate, where that is known.
         """
         if candidate is None:
-            return math.inf
+            return
         start = self.budget.clock()
         try:
             value = self.offer(self.solver.certified(candidate, self))
@@ -408,13 +408,12 @@ class Standing:
             value = math.inf
         self._pending = None
         if math.isinf(value):
-            return value
+            return
         if first > self.bound:
             beyond = (value - first) / (first - self.bound)
             self._markup = min(max(0.0, beyond), self.solver.tuning.most_markup)
         self._certified_iterations = self.solver.iterations
         self.certify_seconds = self.budget.clock() - start
-        return value
 
     def offer(self, mechanism: Mechanism) -> float:
         """Keep a mechanism if it is the best so far; its value."""

@@ -21,9 +21,9 @@ import scipy
 from panda_mdp.base.arrays import FloatArray, IntArray, RebuiltOnCopy, frozen, stopwatch
 from panda_mdp.base.threads import current_clock
 from panda_mdp.compute.pairs import LOG_ERROR
-from panda_mdp.errors import DomainError
+from panda_mdp.errors import DomainError, MethodError
 from panda_mdp.methods.optimal.optimal import optimal
-from panda_mdp.methods.optimal.program import one_row
+from panda_mdp.methods.optimal.program import middle, one_row
 from panda_mdp.prior import square_cells
 from panda_mdp.problem import Outputs, Problem, check_number, quiet_scale
 from panda_mdp.space.domain import Domain
@@ -242,17 +242,34 @@ def grid_cells(domain: Domain, side: int) -> tuple[IntArray, FloatArray]:
 
 
 def clusters(domain: Domain, count: int) -> tuple[IntArray, FloatArray]:
-    """At most `count` clusters around records that are far apart, in any metric: the cluster of
-    each record, and the distances of their centres.
-
-    Centres are a farthest-first traversal from the first record on; everybody joins the nearest.
-    """
-    centres = [0]
-    distance = domain.distances(None, [0])
-    while len(centres) < count and distance.min(axis=1).max() > 0:
-        centres.append(int(distance.min(axis=1).argmax()))
-        distance = np.append(distance, domain.distances(None, centres[-1:]), axis=1)
+    """At most `count` clusters around records that are `spread_out`, in any metric: the cluster of
+    each record, which joins the nearest, and the distances of their centres."""
+    centres = spread_out(domain, min(count, domain.size))
+    distance = domain.distances(None, centres)
     return distance.argmin(axis=1), distance[centres]
+
+
+def spread_out(domain: Domain, count: int) -> IntArray:
+    """`count` records that cover the domain, ascending: each is the farthest from those before.
+
+    Starts at the record nearest to the middle. Deterministic, and within a factor 2 of the least
+    covering radius that any `count` records have (Gonzalez 1985). Costs count x K distances.
+    """
+    check_count(domain, count)
+    chosen = [middle(domain)]
+    nearest = domain.distances(chosen)[0]
+    while len(chosen) < count:
+        chosen.append(int(nearest.argmax()))
+        np.minimum(nearest, domain.distances(chosen[-1:])[0], out=nearest)
+    return np.sort(np.array(chosen, dtype=np.int64))
+
+
+def check_count(domain: Domain, count: int) -> None:
+    """So many records can be named."""
+    if not (isinstance(count, int | np.integer) and 1 <= count <= domain.size):
+        raise MethodError(
+            f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
+        )
 
 
 def violations(problem: Problem, cell: IntArray, table: Table) -> float:

@@ -7,7 +7,6 @@ other promises than epsilon per distance. What does not hold is a `NoGuarantee` 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import BLOCK_ENTRIES, FloatArray
+from panda_mdp.base.arrays import BLOCK_ENTRIES, FloatArray, stopwatch
 from panda_mdp.errors import MethodError
 from panda_mdp.methods.closed_forms import softmax
 from panda_mdp.privacy.quantise import TOTAL, quantise
@@ -164,7 +163,7 @@ def field_table(name: str, problem: Problem) -> Table:
     >>> field_table("tem", problem).audit.holds, field_table("custext", problem).audit.holds
     (True, True)
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     records = problem.reports.records
     if records is None or len(records) != problem.size:
         raise MethodError(
@@ -172,5 +171,4 @@ def field_table(name: str, problem: Problem) -> Table:
             f"{problem.size} records; make every record an output, or use optimal"
         )
     rows = RULES[name](problem, problem.domain.distances())[:, records]
-    stages = (("rows", time.perf_counter() - start),)
-    return audited_table(problem, quantise(rows), name, stages=stages)
+    return audited_table(problem, quantise(rows), name, stages=spent("rows"))

@@ -9,7 +9,6 @@ not told apart, the largest loss over outputs counts for the set. The paper's de
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -110,48 +109,33 @@ def audit_set(scheme: Scheme, release: IntArray, table: AnchorTable) -> SetAudit
     domain = scheme.problem.domain
     epsilon = scheme.problem.epsilon
     rows, row = scheme.rows(release, table)
-    with np.errstate(divide="ignore"):
-        scan = PairScan(domain, row, np.log(rows))
     likelihood = scheme.log_likelihoods(release)
-    alike = PairScan(domain, np.zeros(domain.size, np.int64), np.zeros((1, 1)))
-    largest, pair, violations = scan.worst(likelihood, epsilon)
+    largest, pair, violations = worst_pair(domain, rows, row, likelihood, epsilon)
+    alike = np.ones((1, 1)), np.zeros(domain.size, np.int64)
     return SetAudit(
         epsilon=largest,
         worst=pair,
         violations=violations,
         pairs=domain.size * (domain.size - 1) // 2,
-        selection_epsilon=alike.worst(likelihood, epsilon)[0],
+        selection_epsilon=worst_pair(domain, *alike, likelihood, epsilon)[0],
     )
 
 
-@dataclass(frozen=True, eq=False)
-class PairScan:
-    """Logarithms of rows and which of them is each record's, for one released set."""
+def worst_pair(
+    domain: Domain, rows: FloatArray, row: IntArray, likelihood: FloatArray, epsilon: float
+) -> tuple[float, tuple[int, int], int]:
+    """Largest loss per distance of one released set, its pair, and the pairs beyond epsilon, from
+    rows, which of them is each record's, and how likely each draws the set."""
+    from panda_mdp.compute.numba import anchors
 
-    domain: Domain
-    row: IntArray
-    logs: FloatArray
-
-    @cached_property
-    def spreads(self) -> FloatArray:
-        """max over outputs of log z_a - log z_b between all rows, (n, n)."""
-        from panda_mdp.compute.numba import anchors
-
-        # An output that no row has tells nothing; one that some rows lack tells everything.
-        used = np.isfinite(self.logs).any(axis=0)
-        logs = np.ascontiguousarray(np.maximum(self.logs[:, used], IMPOSSIBLE))
-        return np.asarray(anchors.row_spreads(logs))
-
-    def worst(self, likelihood: FloatArray, epsilon: float) -> tuple[float, tuple[int, int], int]:
-        """Largest loss per distance, its pair, and the pairs beyond epsilon."""
-        from panda_mdp.compute.numba import anchors
-
-        places = coordinates(self.domain.metric, np.arange(self.domain.size))
-        limit = epsilon * (1 + SLACK)
-        worst, partner, beyond = anchors.composed_rates(
-            places, likelihood, self.row, self.spreads, limit, SLACK
-        )
-        x = int(worst[1:].argmax()) + 1
-        pair = (int(partner[x]), x)
-        certain = worst[x] * self.domain.distance(*pair) > -IMPOSSIBLE / 2
-        return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())
+    # An output that no row has tells nothing; one that some rows lack tells everything.
+    with np.errstate(divide="ignore"):
+        logs = np.maximum(np.log(rows[:, rows.any(axis=0)]), IMPOSSIBLE)
+    places = coordinates(domain.metric, np.arange(domain.size))
+    spreads = anchors.row_spreads(np.ascontiguousarray(logs))
+    limit = epsilon * (1 + SLACK)
+    worst, partner, beyond = anchors.composed_rates(places, likelihood, row, spreads, limit, SLACK)
+    x = int(worst[1:].argmax()) + 1
+    pair = (int(partner[x]), x)
+    certain = worst[x] * domain.distance(*pair) > -IMPOSSIBLE / 2
+    return float("inf") if certain else float(worst[x]), pair, int(beyond.sum())

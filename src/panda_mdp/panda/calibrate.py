@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from panda_mdp.errors import MethodError
+from panda_mdp.methods.coarse import spread_out
 from panda_mdp.panda.balls import BallAnchors
-from panda_mdp.panda.candidates import spread_out
 from panda_mdp.panda.certificate import MOST_RECORDS
 from panda_mdp.panda.coins import BernoulliAnchors, CoinScheme, Decay
 from panda_mdp.panda.lattice import radius_for

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray
-from panda_mdp.errors import MethodError
+from panda_mdp.base.arrays import IntArray
 from panda_mdp.methods.closed_forms import loss_exponential
+from panda_mdp.methods.coarse import check_count, spread_out
 from panda_mdp.panda.law import surrogates
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain
@@ -18,33 +18,6 @@ ROUNDS = 15
 """How often medoids are moved."""
 MEMBERS = 512
 """Records of a cell that may become its medoid."""
-
-
-def check_count(domain: Domain, count: int) -> None:
-    """So many candidates can be named."""
-    if not (isinstance(count, int | np.integer) and 1 <= count <= domain.size):
-        raise MethodError(
-            f"count is {count}; a domain of {domain.size} has 1 to {domain.size} candidates"
-        )
-
-
-def spread_out(domain: Domain, count: int) -> IntArray:
-    """`count` records that cover the domain, ascending: each is the farthest from those before.
-
-    Starts at the record nearest to the middle. Deterministic, and within a factor 2 of the least
-    covering radius that any `count` records have (Gonzalez 1985). Costs count x K distances.
-    """
-    check_count(domain, count)
-    if count == domain.size:
-        return np.arange(domain.size)
-    points = domain.metric.embedding
-    first = int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())
-    chosen = [first]
-    nearest = distances_from(domain, first)
-    while len(chosen) < count:
-        chosen.append(int(nearest.argmax()))
-        np.minimum(nearest, distances_from(domain, chosen[-1]), out=nearest)
-    return np.sort(np.array(chosen, dtype=np.int64))
 
 
 def central(domain: Domain, count: int) -> IntArray:
@@ -84,8 +57,6 @@ def serving(problem: Problem, count: int) -> IntArray:
     """
     domain = problem.domain
     check_count(domain, count)
-    if count == domain.size:
-        return np.arange(domain.size)
     links = domain.distances()
     rows = loss_exponential(problem).matrix
     losses = problem.loss @ rows.T
@@ -121,8 +92,3 @@ def covering_radius(domain: Domain, chosen: IntArray) -> float:
     """The largest distance of a record from the nearest of the chosen ones."""
     nearest = chosen[surrogates(domain, chosen)]
     return float(domain.metric.pairs(np.arange(domain.size), nearest).max())
-
-
-def distances_from(domain: Domain, record: int) -> FloatArray:
-    """Distances of all records from one, by the function for pairs."""
-    return domain.metric.pairs(np.arange(domain.size), np.full(domain.size, record))

@@ -20,7 +20,6 @@ from panda_mdp.panda.anpo import AnchorTable, solve_anchors
 from panda_mdp.panda.candidates import (
     MOST_LINKED,
     central,
-    check_count,
     covering_radius,
     serving,
 )
@@ -127,11 +126,10 @@ class BernoulliAnchors(Selection):
         With all records this is the whole table for everybody. Where the `problem` is given,
         candidates stand for records that are near them and that their rows serve well.
         """
-        check_count(domain, count)
         chosen = None
         if count < domain.size and problem is not None and domain.size <= MOST_LINKED:
             chosen = serving(problem, count)
-        elif count < domain.size:
+        elif count != domain.size:
             chosen = central(domain, count)
         reach = domain.diameter / 1_000
         if chosen is not None:

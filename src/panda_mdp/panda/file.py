@@ -12,6 +12,7 @@ import copyreg
 from typing import Any
 
 import numpy as np
+import scipy
 
 from panda_mdp.base.arrays import FloatArray, IntArray, frozen
 from panda_mdp.base.atomic import FilePath
@@ -143,15 +144,13 @@ def _anchor_mechanism(problem: Problem, weights: IntArray) -> tuple[Mechanism, F
 
     max_y |log z_a(y) / z_a'(y)| is a metric; the least distance makes it one for equal rows.
     """
-    from panda_mdp.compute.numba import anchors
-
     count, outputs = weights.shape
     check_weights(weights, (count, outputs))
     used = weights[:, weights.any(axis=0)].astype(float)
     if (used == 0).any():
         raise FileFormatError("an output is impossible for one anchor and possible for another")
-    up = anchors.row_spreads(np.log(used))
-    nats = np.maximum(up, up.T) + LOG_ERROR
+    logs = np.log(used)
+    nats = scipy.spatial.distance.cdist(logs, logs, "chebyshev") + LOG_ERROR
     np.fill_diagonal(nats, 0.0)
     metric = np.maximum(nats * (1 + 1e-6), LEAST_NATS)
     np.fill_diagonal(metric, 0.0)

@@ -22,7 +22,7 @@ over the whole domain before anything is computed for all pairs; none looks at a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -109,16 +109,16 @@ class Feasibility:
             f"records with probability {self.uncovered:.4g}, and delta is {self.delta:g}: the "
             "estimated margin does not cover them. A larger `neighbours` covers more"
         )
-        conditions: tuple[InfeasibleError, ...] = (
-            PhaseOneCostError(cost, value=self.cost.rate, limit=self.epsilon, pair=self.cost.pair),
-            ShortfallError(
-                shortfall, value=self.shortfall, limit=self.delta, pair=self.shortfall_pair
-            ),
-            CoverageError(
-                coverage, value=self.uncovered, limit=self.delta, pair=self.uncovered_pair
-            ),
+        conditions: tuple[tuple[type[InfeasibleError], str, float, float, tuple[int, int]], ...] = (
+            (PhaseOneCostError, cost, self.cost.rate, self.epsilon, self.cost.pair),
+            (ShortfallError, shortfall, self.shortfall, self.delta, self.shortfall_pair),
+            (CoverageError, coverage, self.uncovered, self.delta, self.uncovered_pair),
         )
-        return tuple(error for error in conditions if error.value > error.limit)
+        return tuple(
+            kind(text, value=value, limit=limit, pair=pair)
+            for kind, text, value, limit, pair in conditions
+            if value > limit
+        )
 
     @property
     def fits(self) -> bool:
@@ -302,9 +302,6 @@ class MarginPlan(RebuiltOnCopy):
         `neighbours` is Gamma, 5 to 20 in the paper. Says in `feasibility` what does not fit, and
         raises nothing for it.
         """
-        check_delta(delta)
-        rule = "at least 1: the margin must cover the anchor"
-        check_number(neighbours, "neighbours", rule, least=1, whole=True)
         spent = stopwatch()
         domain = problem.domain
         chosen = law.check(anchors)
@@ -411,12 +408,15 @@ def estimated_margins(
         everything = np.full(len(deltas), missed.max())
         return np.full_like(deltas, lower.max()), either(everything) > deltas
     upper = margins.margin_matrix(*tables, float(deltas.min()), widest)
-    above, estimate = (
-        margins.row_max(np.ascontiguousarray(margins.row_max(table, windows).T), windows)
-        for table in (upper, lower)
-    )
+    above, estimate = (_largest(_largest(table, windows).T, windows) for table in (upper, lower))
     pairs = np.nonzero(np.triu((estimate < above) & (deltas < most)))
     estimate[pairs] = estimate[pairs[::-1]] = margins.refine(
         *pairs, windows, deltas[pairs], estimate[pairs], upper, *tables, widest
     )
     return estimate, either(missed[windows].max(axis=1)) > deltas
+
+
+def _largest(table: FloatArray, windows: IntArray) -> FloatArray:
+    """max of table[x] over x in windows[a], for all a; of the transposed again, it is the maximum
+    over pairs of both windows."""
+    return reduce(np.maximum, (table[some] for some in windows.T))

@@ -138,9 +138,9 @@ def _worst(
         uneven = uneven_column(weights)
     else:
         zero = weights == 0
-        mixed = np.flatnonzero(zero.any(axis=0) & ~zero.all(axis=0))
-        column = zero[:, mixed[0]] if len(mixed) else zero[:, 0]
-        uneven = (int(column.argmin()), int(column.argmax()), int(mixed[0])) if len(mixed) else None
+        mixed = np.flatnonzero(zero.any(axis=0) & ~zero.all(axis=0)).tolist()
+        ends = ((int(zero[:, y].argmin()), int(zero[:, y].argmax()), y) for y in mixed)
+        uneven = next(ends, None)
     if uneven is not None:
         return np.inf, uneven
     value, x, x2 = largest_rate(domain, None, weights, backend)

@@ -196,18 +196,12 @@ class SeededBits:
         """Uniform integers in [0, 2^62)."""
         return self._generator.integers(0, TOTAL, size=count, dtype=np.int64)
 
-    def __repr__(self) -> str:
-        return "SeededBits(seed=<hidden>)"
-
 
 class GivenBits:
     """Words that were made elsewhere: at each call the next ones."""
 
     def __init__(self, *words: IntArray) -> None:
         self._words = list(words)
-
-    def __repr__(self) -> str:
-        return "GivenBits(<hidden>)"
 
     def integers(self, count: int) -> IntArray:
         """The next `count` integers, which were given together."""

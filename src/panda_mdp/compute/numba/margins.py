@@ -137,19 +137,6 @@ def margin_matrix(start, near, law, missed, budgets, places, delta, widest):
 
 
 @njit(parallel=True)
-def row_max(table, windows):
-    """max of table[x] over x in windows[a], for all a; of the transposed again, it is the maximum
-    over pairs of both windows."""
-    out = np.empty((len(windows), table.shape[1]))
-    for a in prange(len(windows)):
-        out[a] = table[windows[a, 0]]
-        for x in windows[a, 1:]:
-            for y in range(table.shape[1]):
-                out[a, y] = max(out[a, y], table[x, y])
-    return out
-
-
-@njit(parallel=True)
 def refine(
     first, second, windows, deltas, least, upper, start, near, law, missed, budgets, places, widest
 ):

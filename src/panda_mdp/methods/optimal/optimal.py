@@ -234,7 +234,7 @@ class FirstOrder(TableSolver):
     def begin(self, standing: Standing) -> None:
         problem = self.problem
         # Without any constraint each record takes its cheapest output.
-        opening = max(free_bound(problem), centre_bound(problem, middle(problem)))
+        opening = max(free_bound(problem), centre_bound(problem, middle(problem.domain)))
         self._opening = self._sound(opening)
         standing.raise_bound(self._opening)
         if standing.missing(float(problem.mean_loss.min())) <= 0:
@@ -309,7 +309,7 @@ class FirstOrder(TableSolver):
         if self._risen:
             # Of what was asked for: losses of a single tile are stored for the iterations.
             return Proved(problem, self.iterates.proof().multipliers)
-        opening = free_proof(problem), centre_proof(problem, middle(problem))
+        opening = free_proof(problem), centre_proof(problem, middle(problem.domain))
         return max(opening, key=lambda proof: proof.value)
 
     def candidate(self) -> Any:

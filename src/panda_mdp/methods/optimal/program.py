@@ -340,9 +340,13 @@ class Program:
     @property
     def losses(self) -> FloatArray:
         """c_xy of every node, (nodes, width)."""
+        return self._on_nodes(self.problem.loss)
+
+    def _on_nodes(self, table: Any) -> FloatArray:
+        """Of a table of all records and outputs, what nodes have."""
         if self.tiling.one:
-            return self.problem.loss[self.record]
-        return self.problem.loss[self.record[:, None], self.columns]
+            return np.asarray(table[self.record])
+        return np.asarray(table[self.record[:, None], self.columns])
 
     @property
     def costs(self) -> FloatArray:
@@ -351,10 +355,8 @@ class Program:
 
     def start(self, table: FloatArray | None) -> FloatArray:
         """A table of the whole problem on the nodes, or one that falls off with the loss."""
-        if table is not None and self.tiling.one:
-            return table[self.record]
         if table is not None:
-            return table[self.record[:, None], self.columns]
+            return self._on_nodes(table)
         cost = self.losses
         least = np.full(self.problem.size, np.inf)
         np.minimum.at(least, self.record, cost.min(axis=1))
@@ -507,13 +509,7 @@ def free_proof(problem: Problem) -> Proved:
     return Proved(problem, Multipliers.of(none, np.empty((0, problem.outputs_count))))
 
 
-def boxed_bound(
-    problem: Problem,
-    graph: Graph,
-    multipliers: FloatArray,
-    most: FloatArray,
-    cost: FloatArray,
-) -> float:
+def boxed_bound(problem: Problem, edges: Multipliers, most: FloatArray, cost: FloatArray) -> float:
     """`table.bound.dual_bound` for tables whose entries are at most `most` (K x m), as those of an
     optimal one are known to be.
 
@@ -522,7 +518,6 @@ def boxed_bound(
     fill the row. Entries that are tiny because they are expensive then weigh little, however far
     their own reduced costs are from exact.
     """
-    edges = edge_multipliers(graph, multipliers)
     reduced = np.concatenate([*reduced_blocks(problem, edges, cost)])
     along = np.argsort(reduced, axis=1)
     filled = np.cumsum(np.take_along_axis(most, along, 1), axis=1)
@@ -541,9 +536,9 @@ def free_bound(problem: Problem) -> float:
     return max(0.0, total_from_below(least - rounded))
 
 
-def middle(problem: Problem) -> int:
+def middle(domain: Domain) -> int:
     """The record nearest to the mean of all coordinates."""
-    points = problem.domain.metric.embedding
+    points = domain.metric.embedding
     return int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import CACHED_ENTRIES, FloatArray, IntArray
+from panda_mdp.base.arrays import CACHED_ENTRIES, FloatArray, IntArray, stopwatch
 from panda_mdp.base.factored import (
     RATE_BITS,
     WEIGHT_BITS,
@@ -150,7 +149,7 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
     They fall at a rate so much below epsilon that what rounding costs fits in between, by the
     audit.
     """
-    start = time.perf_counter()
+    spent = stopwatch()
     records = np.asarray(problem.reports.records)
     prices = None
     points, bits = lattice(problem.domain.metric.embedding)
@@ -178,8 +177,7 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
         with contextlib.suppress(PrivacyError):
             rows = replace(bare, centres=records, peaks=weights[records])
             made = Mechanism(problem, rows, "optimal", backend="jax" if device else None)
-            stages = (("factors", time.perf_counter() - start),)
-            return made.with_facts(stages=stages), prices
+            return made.with_facts(stages=spent("factors")), prices
     return None, prices
 
 
