@@ -219,7 +219,7 @@ class Closure:
         if np.isinf(nats):
             # No log ratio within an output is larger.
             low = np.minimum.reduceat(z, cut.starts[cut.leading], axis=0)
-            span = float(np.log((np.maximum.reduceat(high, cut.leading, axis=0) / low).max()))
+            span = np.log((np.maximum.reduceat(high, cut.leading, axis=0) / low).max())
         near = self._near_parts(cut, max(span, 0.0) / epsilon)
         out = z.copy()
         shared = (z, out, rows, epsilon, nats, high, cut.starts, cut.places, cut.turns, near)

@@ -444,7 +444,7 @@ class Standing:
 
     def missing(self, value: float) -> float:
         """How far a value lies beyond what the gap allows, or beyond what is negligible."""
-        least = self.solver.tuning.negligible * float(self.solver.problem.mean_loss.min())
+        least = self.solver.tuning.negligible * self.solver.problem.mean_loss.min()
         return self._beyond(value, least)
 
     def _beyond(self, value: float, least: float = 0.0) -> float:

@@ -210,7 +210,7 @@ class Envelope:
     @cached_property
     def _unit(self) -> float:
         """Nats for a unit of loss: all losses of an output are within the range of exp."""
-        return NATS / float(np.ptp(self.problem.loss, axis=0).max())
+        return NATS / np.ptp(self.problem.loss, axis=0).max()
 
     @cached_property
     def _exponentials(self) -> FloatArray:
@@ -224,7 +224,7 @@ def best_constant(envelope: Envelope) -> float:
     The scan runs from the loss's own Lipschitz constant down to a thousandth of the loss's spread
     over the diameter, below which C~ / L hardly changes.
     """
-    spread = float(np.ptp(envelope.problem.loss, axis=0).max())
+    spread = np.ptp(envelope.problem.loss, axis=0).max()
     if spread == 0.0:
         # The loss does not depend on the record: neither does the table, so any L is private,
         # and a tiny one reports the best output.
@@ -232,10 +232,10 @@ def best_constant(envelope: Envelope) -> float:
     top = envelope.limit
     bottom = min(top, 1e-3 * spread / envelope.problem.domain.diameter)
     grid = np.geomspace(bottom, top, max(int(np.ceil(np.log2(top / bottom))) + 1, 3))
-    losses = [envelope.expected_loss(float(constant)) for constant in grid]
+    losses = [envelope.expected_loss(constant) for constant in grid]
     k = int(np.argmin(losses))
     optimum = scipy.optimize.minimize_scalar(
-        lambda log: envelope.expected_loss(float(np.exp(log))),
+        lambda log: envelope.expected_loss(np.exp(log)),
         bounds=np.log(grid[[max(k - 1, 0), min(k + 1, len(grid) - 1)]]).tolist(),
         method="bounded",
         options={"xatol": SEARCH_TOLERANCE},

@@ -153,7 +153,7 @@ class MeshRepair:
     @property
     def slope(self) -> float:
         """Of the cones in which the iterations hold a triangle's corners (numba/mesh.py)."""
-        return float(self.limits.min()) * self.mesh.spacing / math.sqrt(2) * (1 - SLACK)
+        return self.limits.min() * self.mesh.spacing / math.sqrt(2) * (1 - SLACK)
 
     def run(self, matrix: FloatArray) -> FloatArray:
         """A table near `matrix` that fits: triangles brought within the slope and pairs beyond the

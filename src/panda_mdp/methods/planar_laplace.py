@@ -190,8 +190,8 @@ def projection_stretch(domain: Domain) -> float:
     """
     if not domain.geographic:
         return 1.0
-    highest = float(np.deg2rad(np.abs(domain.lat).max()))
-    width = float(np.deg2rad(np.ptp(domain.lon)))
+    highest = np.deg2rad(np.abs(domain.lat).max())
+    width = np.deg2rad(np.ptp(domain.lon))
     reached = np.arctan(np.tan(highest) / np.cos(width / 2))
     return max(1.0, float(np.cos(np.deg2rad(domain.lat.mean())) / np.cos(reached)))
 
@@ -212,7 +212,7 @@ def laplace_matrix(
     count = len(outputs)
     if count == 1:
         return np.ones((len(points), 1)), 0.0
-    size = float(max(np.abs(points).max(), np.abs(outputs).max()))
+    size = max(np.abs(points).max(), np.abs(outputs).max())
     cells = voronoi(outputs, 1e3 * size + 2 * HORIZON / scale)
     inside = np.diag(cells.turns(outputs))
     matrix = np.empty((len(points), count))
@@ -229,7 +229,7 @@ def laplace_matrix(
     # Quadrature, truncation, rounding: the integral moves by at most 1 per unit of an angle and by
     # 2 scale per unit of the height; angles carry a few units of rounding, heights a few units
     # relative to the coordinates' size.
-    size = float(np.abs(points).max())
+    size = np.abs(points).max()
     per_edge = panels * PANEL_ERROR + 1e-20 + ROUNDING * (64 + 32 * scale * size)
     return matrix, int(np.bincount(np.concatenate([cells.left, cells.right])).max()) * per_edge
 
@@ -277,6 +277,6 @@ def _to_w(angle: FloatArray) -> FloatArray:
 
 
 def _share(problem: Problem, error: float) -> float:
-    budget = problem.epsilon * float(problem.domain.neighbours(1)[1].min())
+    budget = problem.epsilon * problem.domain.neighbours(1)[1].min()
     ratio = (1 + np.exp(-budget)) / -np.expm1(-budget)
     return float(np.clip(problem.outputs_count * error * ratio, FLOOR_SHARE, MAX_SHARE))

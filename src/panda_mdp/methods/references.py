@@ -124,9 +124,9 @@ def _cells(problem: Problem, side_km: float, spread_km: float, name: str) -> NoG
     east, north = (
         grid.ravel()[used] for grid in np.meshgrid(*(a[0] for a in along), indexing="ij")
     )
-    middle = float(metric.lat.mean())
+    middle = metric.lat.mean()
     lat = middle + np.rad2deg(north / EARTH_RADIUS_KM)
-    lon = float(metric.lon.mean()) + np.rad2deg(east / EARTH_RADIUS_KM) / np.cos(np.deg2rad(middle))
+    lon = metric.lon.mean() + np.rad2deg(east / EARTH_RADIUS_KM) / np.cos(np.deg2rad(middle))
     matrix = matrix[:, used] / matrix[:, used].sum(axis=1, keepdims=True)
     return _reported(problem, lat, lon, matrix, name)
 

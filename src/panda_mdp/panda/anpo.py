@@ -44,7 +44,7 @@ class AnchorTable:
     @property
     def matrix(self) -> FloatArray:
         """Probabilities, one row per anchor."""
-        return np.asarray(self.mechanism.matrix[self.row])
+        return self.mechanism.matrix[self.row]
 
     def positions(self, anchors: IntArray) -> IntArray:
         """Positions of anchors in this table; refuses those that it does not hold."""

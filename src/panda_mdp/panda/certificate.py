@@ -57,7 +57,7 @@ def trim(left: FloatArray, whole: FloatArray) -> FloatArray:
     Less a trifle (1e-11 relative and absolute) that covers the rounding of distances, leakage and
     margins, so that what is proved about budgets holds for the numbers in use.
     """
-    return np.asarray(np.maximum(0.0, left - TRIM * (1.0 + 2 * whole - left)))
+    return np.maximum(0.0, left - TRIM * (1.0 + 2 * whole - left))
 
 
 def certified_budgets(

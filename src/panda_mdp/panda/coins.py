@@ -151,10 +151,10 @@ class BernoulliAnchors(Selection):
         """The decay of Table 1, before clipping and quantising."""
         separation = np.asarray(distance, dtype=float)
         if self.decay == "exponential":
-            return np.asarray(self.alpha * np.exp(-self.rate * separation))
+            return self.alpha * np.exp(-self.rate * separation)
         if self.decay == "power":
-            return np.asarray(self.alpha / (1.0 + separation**self.rate))
-        return np.asarray(2.0 * self.alpha * scipy.special.expit(-self.rate * separation))
+            return self.alpha / (1.0 + separation**self.rate)
+        return 2.0 * self.alpha * scipy.special.expit(-self.rate * separation)
 
     def on(self, domain: Domain) -> AnchorLaw:
         """The law of the coins on a domain, computed once: draws, likelihoods, surrogates."""
@@ -326,7 +326,7 @@ class CoinScheme(Scheme):
         """
         problem = self.problem
         if self.options.weights == "prior":
-            return np.asarray(problem.prior[anchors]), problem.loss[anchors]
+            return problem.prior[anchors], problem.loss[anchors]
         rows = self.law.all_rows
         near, v = rows.surrogates
         shares = scipy.sparse.coo_array(
@@ -370,7 +370,7 @@ class CoinScheme(Scheme):
         self, release: IntArray, table: AnchorTable, records: IntArray | None = None
     ) -> tuple[FloatArray, IntArray]:
         weights, row = self._rows(release, table, records)
-        return weights / float(TOTAL), row
+        return weights / TOTAL, row
 
     def report(self, release: IntArray, table: AnchorTable, record: int, bits: BitSource) -> int:
         weights, row = self._rows(release, table, np.array([record]))
@@ -407,7 +407,7 @@ class CoinScheme(Scheme):
         """sum_a v(x, a) z_a, and what an empty set reports."""
         law = self.law
         rows = self.whole_table.rows(law.candidates)
-        blind = self._blind[0] / float(TOTAL)
+        blind = self._blind[0] / TOTAL
         parts = []
         for begin in range(0, self.problem.size, AT_ONCE):
             some = np.arange(begin, min(begin + AT_ONCE, self.problem.size))

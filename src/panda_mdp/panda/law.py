@@ -41,18 +41,18 @@ def quantise_probability(values: FloatArray) -> FloatArray:
     holds every result exactly: above 2^-10 a float is such a multiple already, below it the
     multiple has fewer than 53 bits. So float formulas see the numbers that are drawn.
     """
-    units = np.clip(np.rint(np.asarray(values) * float(TOTAL)), 1.0, float(TOTAL) * (1 - 2.0**-53))
-    return np.asarray(units / float(TOTAL))
+    units = np.clip(np.rint(np.asarray(values) * TOTAL), 1.0, TOTAL * (1 - 2.0**-53))
+    return units / TOTAL
 
 
 def numerators(probabilities: FloatArray) -> IntArray:
     """The integers p of quantised probabilities p / 2^62."""
-    return (np.asarray(probabilities) * float(TOTAL)).astype(np.int64)
+    return (probabilities * TOTAL).astype(np.int64)
 
 
 def flip(probabilities: FloatArray, bits: BitSource) -> BoolArray:
     """One coin for each quantised probability, exactly: 62 random bits below its numerator."""
-    return np.asarray(bits.integers(len(probabilities)) < numerators(probabilities))
+    return bits.integers(len(probabilities)) < numerators(probabilities)
 
 
 def log_ratio(p: FloatArray, q: FloatArray) -> FloatArray:
@@ -219,7 +219,7 @@ class AnchorLaw:
             _least(distance, count)
             for distance in _distances(self.domain, self.candidates, records)
         ]
-        return np.asarray(self.candidates[np.concatenate(parts)])
+        return self.candidates[np.concatenate(parts)]
 
     def surrogate_law(self, records: IntArray) -> tuple[IntArray, FloatArray]:
         """For each of some records candidates from the nearest on and v(x, .) of each; all of them,
@@ -271,6 +271,6 @@ def _least(distance: FloatArray, count: int) -> IntArray:
         alone = (distance <= near.max(axis=1, keepdims=True)).sum(axis=1) == count
         if alone.all():
             order = np.argsort(near, axis=1, kind="stable")
-            return np.asarray(np.take_along_axis(some, order, axis=1))
+            return np.take_along_axis(some, order, axis=1)
     # Of entries that are equal at the cut, the first stay.
-    return np.asarray(np.argsort(distance, axis=1, kind="stable")[:, :count])
+    return np.argsort(distance, axis=1, kind="stable")[:, :count]

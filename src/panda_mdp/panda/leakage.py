@@ -42,7 +42,7 @@ def leakages(law: AnchorLaw, rows: Rows, first: IntArray, second: IntArray) -> F
     """Leakage of each pair (first[k], second[k]) of rows, in nats."""
     from panda_mdp.compute.numba import anchors
 
-    return np.asarray(anchors.many_leakages(law.coins(rows), first, second))
+    return anchors.many_leakages(law.coins(rows), first, second)
 
 
 def cost_table(law: AnchorLaw, rows: Rows, distance: FloatArray) -> FloatArray:

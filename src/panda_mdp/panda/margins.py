@@ -196,16 +196,16 @@ def uncovered(
         entries = slice(columns.indptr[anchor], columns.indptr[anchor + 1])
         selected = np.full(len(prior), law.tail)
         selected[columns.indices[entries]] = columns.data[entries]
-        total = float(prior @ selected)
+        total = prior @ selected
         selected[window] = 0.0
         # A prior that gives the anchor's selectors no weight at all covers nothing.
-        out[k] = min(1.0, float(prior @ selected) / total) if total > 0 else 1.0
+        out[k] = min(1.0, (prior @ selected) / total) if total > 0 else 1.0
     return out
 
 
 def either(values: FloatArray) -> FloatArray:
     """1 - (1 - u)(1 - u') for all pairs."""
-    return np.asarray(values[:, None] + values - values[:, None] * values)
+    return values[:, None] + values - values[:, None] * values
 
 
 def _either_of_two(values: FloatArray) -> tuple[float, tuple[int, int]]:
@@ -401,13 +401,13 @@ def estimated_margins(
 
     start, _, _, missed, _, _ = tables
     widest = max(1, int(np.diff(start).max()))
-    most = float(deltas.max())
+    most = deltas.max()
     lower = margins.margin_matrix(*tables, most, widest)
     if windows is None:
         # Everything is covered, so all deltas are equal and all windows are everything.
         everything = np.full(len(deltas), missed.max())
         return np.full_like(deltas, lower.max()), either(everything) > deltas
-    upper = margins.margin_matrix(*tables, float(deltas.min()), widest)
+    upper = margins.margin_matrix(*tables, deltas.min(), widest)
     above, estimate = (_largest(_largest(table, windows).T, windows) for table in (upper, lower))
     pairs = np.nonzero(np.triu((estimate < above) & (deltas < most)))
     estimate[pairs] = estimate[pairs[::-1]] = margins.refine(

@@ -62,7 +62,7 @@ def check_users(users: npt.ArrayLike, size: int) -> IntArray:
         raise MethodError(f"users must be indices of the domain's records, 0..{size - 1}") from None
     if len(records) == 0:
         raise MethodError("users is empty; name the record of at least one user")
-    return np.asarray(records)
+    return records
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def lattice_facts(
     records, from the least square of two points, and at least how far one lies from its point."""
     # The difference of a float and a nearby multiple of a power of two is exact.
     off = domain.metric.embedding - np.ldexp(points.astype(float), -bits)
-    astray = float(np.sqrt(np.square(off).sum(axis=1).max())) * (1 + 1e-12)
+    astray = np.sqrt(np.square(off).sum(axis=1).max()) * (1 + 1e-12)
     return math.ldexp(math.sqrt(least_square) * (1 - 1e-15), -bits) - 2 * astray, astray
 
 

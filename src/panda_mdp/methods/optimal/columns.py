@@ -234,7 +234,7 @@ class Columns:
     @property
     def gap(self) -> float:
         """About that of `table` to what prices prove."""
-        return self.value / max(float(self.proved.sum()), LEAST) - 1
+        return self.value / max(self.proved.sum(), LEAST) - 1
 
     def _worth(self, known: FloatArray, outputs: IntArray) -> FloatArray:
         return np.einsum("jx,jx->j", known, self.cost[outputs]) + LEAST
@@ -253,7 +253,7 @@ class Columns:
         (J,)."""
         prices = self.prices
         count = len(self.worth) + 2 * len(self.prices)
-        barrier = self.tuning.barrier * max(self.value - float(self.proved.sum()), 1e-6) / count
+        barrier = self.tuning.barrier * max(self.value - self.proved.sum(), 1e-6) / count
         rows = (self.tuning.kept + 1) * len(prices) + 1
         known = self.machine.put(self.known, rows)
         box = np.stack([self.least, self.most])
@@ -268,7 +268,7 @@ class Columns:
                 break
         self.prices = prices
         self.value = float(prices.sum()) + barrier * count
-        return np.asarray(barrier / (self.worth - self.known @ prices))
+        return barrier / (self.worth - self.known @ prices)
 
     def advance(self) -> None:
         """A centre, the columns that prices near it call for, and what prices then prove."""
@@ -364,7 +364,7 @@ class Columns:
             parts.append(self._shares(y))
             count += len(parts[-1][0])
             if count > self.tuning.most_named:
-                rounded = ROUNDED * float(np.abs(self.asked).sum())
+                rounded = ROUNDED * np.abs(self.asked).sum()
                 return (float(self.proved.sum()) - rounded) * self.unit
         named, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
         known, owner = np.unique(named, return_inverse=True)

@@ -237,7 +237,7 @@ class FirstOrder(TableSolver):
         opening = max(free_bound(problem), centre_bound(problem, middle(problem.domain)))
         self._opening = self._sound(opening)
         standing.raise_bound(self._opening)
-        if standing.missing(float(problem.mean_loss.min())) <= 0:
+        if standing.missing(problem.mean_loss.min()) <= 0:
             with standing.stage("audit"):
                 standing.offer(self.last_resort(standing))
             return
@@ -372,7 +372,7 @@ def cheapest_rows(problem: Problem) -> FlooredRows:
     Where the nearest records may differ by more than 2^62, that is one unit. An output that is
     possible for one record is possible for all.
     """
-    least = float(problem.domain.neighbours(1)[1].min()) * (1 - OPEN_MARGIN)
+    least = problem.domain.neighbours(1)[1].min() * (1 - OPEN_MARGIN)
     unit = max(1, math.ceil(TOTAL * math.exp(-problem.epsilon * least)))
     cheapest = [block.argmin(axis=1) for _, block in loss_blocks(problem.loss)]
     best = np.concatenate(cheapest).astype(np.int32)

@@ -345,8 +345,8 @@ class Program:
     def _on_nodes(self, table: Any) -> FloatArray:
         """Of a table of all records and outputs, what nodes have."""
         if self.tiling.one:
-            return np.asarray(table[self.record])
-        return np.asarray(table[self.record[:, None], self.columns])
+            return table[self.record]
+        return table[self.record[:, None], self.columns]
 
     @property
     def costs(self) -> FloatArray:

@@ -171,7 +171,7 @@ def factored(problem: Problem, device: bool = False) -> tuple[Mechanism | None, 
             break
         raised = np.maximum(shares, LEAST_SHARE)
         if (raised > shares).any():
-            most = float(falls_times(bare, raised[:, None], there).max())
+            most = falls_times(bare, raised[:, None], there).max()
         # Rounding of integers is down, so that no row exceeds the whole.
         weights = np.floor(raised * ((1 - 1e-12) / most * (1 << WEIGHT_BITS))).astype(np.int64)
         with contextlib.suppress(PrivacyError):
@@ -209,7 +209,7 @@ def filled(
     # Off the diagonal little is left: the error itself is nearly what corrects it.
     error = right - times(found)
     shares, prices = (found + error).reshape(2, -1)
-    return shares, prices * worth.max(), 1 + 2 * float(np.abs(error[:size]).max())
+    return shares, prices * worth.max(), 1 + 2 * np.abs(error[:size]).max()
 
 
 def falls_times(
@@ -247,7 +247,7 @@ def least_square(rows: FactoredRows, there: Any = None) -> float:
     least = math.inf
     for _, squares in rows.halves(np.float32):
         np.fill_diagonal(squares, np.inf)
-        least = min(least, float(squares.min()))
+        least = min(least, squares.min())
     return least
 
 
