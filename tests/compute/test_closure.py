@@ -377,7 +377,7 @@ def test_many_chunks_of_pairs_are_one():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     with precise():
         near = closure._near(np.inf)
-        between = np.asarray(distances(near, closure.grid.real))
+        between = np.asarray(distances(near, closure._real))
     between = between[np.isfinite(np.asarray(near.between))]
     assert len(between) > CHUNK
     listed = between[np.isfinite(between)]

@@ -46,7 +46,7 @@ def test_an_infeasible_lp_comes_with_a_ray_that_proves_it():
     rows = sparse.csr_array(np.array([[1.0, 1.0], [1.0, 0.0]]))
     lower, upper = np.array([-np.inf, 2.0]), np.array([1.0, np.inf])
     answer = Lp(np.zeros(2), rows, lower, upper, presolve=False).solve()
-    assert answer.infeasible
+    assert answer.status == "Infeasible"
     assert not answer.optimal
     # ray . (A v) is at least this much by the rows' bounds, and at most that by v >= 0.
     ray = answer.ray

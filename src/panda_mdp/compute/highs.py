@@ -35,7 +35,6 @@ class Answer:
     status: str = "not run"
     """In HiGHS's own words."""
     optimal: bool = False
-    infeasible: bool = False
     objective: float | None = None
     """HiGHS's objective; for information, never for a certificate."""
     primal: FloatArray | None = None
@@ -150,7 +149,6 @@ class Lp:
         return Answer(
             status=highs.modelStatusToString(status),
             optimal=status == kinds.kOptimal,
-            infeasible=status == kinds.kInfeasible,
             objective=_finite(info.objective_function_value),
             primal=_array(solution.col_value, solution.value_valid),
             prices=_array(solution.row_dual, solution.dual_valid),

@@ -114,18 +114,6 @@ class Links(NamedTuple):
         return owners(self.starts)
 
 
-class Rows(NamedTuple):
-    """A table on the nodes of a cut, as its scans take it."""
-
-    logs: FloatArray
-    weights: IntArray
-    high: FloatArray
-    """The highest logarithms of every part, (parts, width)."""
-    low: FloatArray
-    shrink: float
-    """By which distances are multiplied, so that they are none too large."""
-
-
 @dataclass(frozen=True, eq=False)
 class Cut:
     """Groups of outputs and the nodes that each has."""
@@ -420,7 +408,7 @@ def largest_rate(
     low = np.minimum.reduceat(logs, cut.starts[:-1], axis=0)
     tiles = cut.domain.tiles
     shrink = shrinking(cut.domain)
-    rows = Rows(logs, weights, high, low, shrink)
+    rows = logs, weights, high, low, shrink
 
     def worst(loop: Any, count: int, shared: tuple[Any, ...], places: IntArray) -> Worst:
         found = np.full((count + 1, 3), best[0])

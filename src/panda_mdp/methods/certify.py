@@ -138,9 +138,6 @@ class Solver(ABC):
     """Why it can go no further; None while it can."""
     status = ""
     """How that was put by a solver of others, such as HiGHS."""
-    agree: Callable[[bool], bool] | None = None
-    """Makes a decision by the clock the same for all processes that solve together, and wait for
-    each other; None where this one solves alone."""
 
     @abstractmethod
     def begin(self, standing: Standing) -> None:
@@ -325,7 +322,7 @@ class Standing:
 
     def _limited(self) -> AbstractContextManager[None]:
         """In which what runs ends soon after the time limit."""
-        latest = self.budget.latest if self.solver.agree is None else None
+        latest = self.budget.latest
         return within(None if latest is None else latest - self._spent(), self.budget.clock)
 
     def _loop(self) -> Stopped:
@@ -466,7 +463,7 @@ class Standing:
     def late(self, ahead: float = 0.0) -> bool:
         """Whether it is time to end, before something that takes so many seconds."""
         left = self.left()
-        return left is not None and (self.solver.agree or bool)(left < ahead)
+        return left is not None and left < ahead
 
     def report(self, note: str = "") -> None:
         """Tell those who watch."""

@@ -257,7 +257,7 @@ def candidate_values(law: AnchorLaw, x: int, x2: int, epsilon: float) -> Candida
     return CandidateValues(values[order], mass, float(either(pair.missed)[0, 1]))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MarginPlan(RebuiltOnCopy):
     """Leakage, margins and budgets between all anchors of a set (Eq. 37 and 41 of the paper).
 
@@ -347,14 +347,6 @@ class MarginPlan(RebuiltOnCopy):
             uncovered_pairs=int(np.triu(out_of_reach, k=1).sum()),
             unreached_pairs=int(np.triu(unreached, k=1).sum()),
             stages=stages + spent("margins"),
-        )
-
-    def __repr__(self) -> str:
-        state = "fits" if self.feasibility.fits else "DOES NOT FIT, for study only"
-        return (
-            f"MarginPlan({len(self.anchors)} anchors, epsilon {self.problem.epsilon:g} per "
-            f"{self.problem.domain.unit}, delta {self.delta:g}: {state}; {self.clipped:,} of "
-            f"{self.pair_count:,} pairs have nothing left to spend)"
         )
 
     @property

@@ -16,12 +16,11 @@ from panda_mdp.compute.jax.device import (
     AXIS,
     FEW,
     Placement,
-    TileGrid,
-    any_process,
     distance_error,
     ladder,
     laid_out,
     make_mesh,
+    members_of,
     precise,
     require_memory,
     waking_mesh,
@@ -84,11 +83,6 @@ def test_what_fails_while_devices_wake_is_raised_where_they_are_asked_for(monkey
         mesh()
 
 
-def test_one_process_decides_for_itself():
-    assert any_process(True)
-    assert not any_process(False)
-
-
 def test_64_bits_are_for_the_inside_only():
     with precise():
         assert jnp.ones(1).dtype == np.float64
@@ -119,12 +113,12 @@ def test_one_byte_too_many_is_too_many():
 
 def test_a_device_that_does_not_tell_its_memory_is_trusted():
     device = SimpleNamespace(memory_stats=lambda: None)
-    require_memory(1 << 60, SimpleNamespace(devices=np.empty(1), local_devices=[device]))
+    require_memory(1 << 60, SimpleNamespace(devices=np.array([device])))
 
 
 def test_the_device_is_asked_where_it_can_tell():
     device = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 100})
-    row = SimpleNamespace(devices=np.empty(2), local_devices=[device])
+    row = SimpleNamespace(devices=np.array([device, device]))
     require_memory(200, row)
     with pytest.raises(MethodError, match=r"over 2 device\(s\)"):
         require_memory(201, row)
@@ -141,14 +135,16 @@ def corners() -> Domain:
     )
 
 
-def on_device(domain: Domain, mesh) -> tuple[TileGrid, np.ndarray]:
-    """All distances along the tiles, computed there: (T, T, 64, 64)."""
+def on_device(domain: Domain, mesh) -> tuple[np.ndarray, np.ndarray]:
+    """Positions by tile, and all distances along the tiles, computed there: (T, T, 64, 64)."""
     with precise():
-        grid = TileGrid.build(domain.metric, domain.tiles, Placement(mesh, 1))
+        members = members_of(domain.tiles)
+        records = domain.tiles.order[np.maximum(members, 0)]
+        measure = laid_out(domain.metric, records, Placement(mesh, 1).whole)
         count = domain.tiles.count
         first, second = (jnp.asarray(a.ravel()) for a in np.indices((count, count)))
-        apart = jax.jit(grid.measure)(first, second)
-        return grid, np.asarray(apart).reshape(count, count, TILE, TILE)
+        apart = jax.jit(measure)(first, second)
+        return members, np.asarray(apart).reshape(count, count, TILE, TILE)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "corners"])
@@ -170,10 +166,8 @@ def test_distances_keep_their_stated_error(kind, mesh):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_record_has_its_place_in_a_tile(kind, mesh):
     domain = random_domain(kind, 150)
-    grid, apart = on_device(domain, mesh)
-    members = grid.members
+    members, apart = on_device(domain, mesh)
     assert sorted(members[members >= 0].tolist()) == list(range(150))
-    np.testing.assert_array_equal(np.asarray(grid.real), members >= 0)
     order = domain.tiles.order
     true = domain.distances(order, order)
     for a in range(len(members)):

@@ -1,23 +1,16 @@
-"""What test_backends.py runs in processes of their own: how many devices there are is settled when
-JAX starts. Prints one line of JSON.
-
-    python sharding.py devices                one process with all devices that XLA_FLAGS makes
-    python sharding.py process RANK PORT      one of two processes that solve together
-"""
+"""What test_backends.py runs in a process of its own, with all devices that XLA_FLAGS makes: how
+many there are is settled when JAX starts. Prints one line of JSON."""
 
 from __future__ import annotations
 
 import json
-import sys
-from itertools import count
 
 import numpy as np
 from helpers import displacement_problem, random_domain
 
 from panda_mdp import Mechanism, Problem, optimal
 from panda_mdp.compute.closure import Closure
-from panda_mdp.methods.certify import Budget, certify
-from panda_mdp.methods.optimal.optimal import JaxEngine, solver_for
+from panda_mdp.methods.optimal.optimal import JaxEngine
 from panda_mdp.methods.optimal.program import constraint_graph, warm_start
 from panda_mdp.privacy.quantise import quantise
 
@@ -105,35 +98,5 @@ def over_devices() -> dict[str, object]:
     }
 
 
-def together(rank: int, port: str) -> dict[str, object]:
-    """One of two processes with half of the devices each."""
-    import jax
-
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=rank)
-    problem = town()
-    mechanism = optimal(problem, GAP, backend="jax")
-    # Clocks differ: the first process has no time at all, also not for the repair that both take
-    # part in, and the second all of it.
-    budgets = Budget(1e-9, 0.5, clock=count().__next__), Budget(1e-9, 3600.0)
-    hurried = certify(solver_for(problem, "jax"), budgets[rank]).mechanism()
-    alone = None
-    if rank == 0:
-        from panda_mdp.privacy.audit import largest_rate
-
-        weights = mechanism.weights
-        logs = np.log(np.maximum(weights, 1).astype(np.float64))
-        alone = largest_rate(problem.domain, logs, weights, "jax")[0]
-    return {
-        "devices": len(jax.devices()),
-        "local": len(jax.local_devices()),
-        "all": summary(mechanism),
-        "hurried": summary(hurried),
-        "audited_alone": alone,
-        "audit": mechanism.audit.epsilon,
-    }
-
-
 if __name__ == "__main__":
-    result = over_devices() if sys.argv[1] == "devices" else together(int(sys.argv[2]), sys.argv[3])
-    print(json.dumps(result))
+    print(json.dumps(over_devices()))

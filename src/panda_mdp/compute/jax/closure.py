@@ -35,11 +35,12 @@ from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
 from panda_mdp.compute.jax.device import (
     Array,
     Placement,
-    TileGrid,
     distance_error,
     ladder,
+    laid_out,
     make_mesh,
     measures,
+    members_of,
     precise,
 )
 from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR, MEMORY_FULL, WIDTH, host_rate
@@ -85,12 +86,19 @@ class JaxClosure(Closure):
         super().__init__(domain)
         self._on = Placement(mesh, outputs)
         with precise():
-            grid = self.grid = TileGrid.build(domain.metric, self.tiles, self._on)
-            self.slot = np.flatnonzero(grid.members.ravel() >= 0)
+            members = self.members = members_of(self.tiles)
+            self.slot = np.flatnonzero(members.ravel() >= 0)
             """Of every position: its place among the rows of all tiles."""
-            self._positions = self._on.whole(np.maximum(grid.members, 0).astype(np.int32))
-            self.records = self._on.whole(self.order[np.maximum(grid.members, 0)].astype(np.int32))
+            positions = np.maximum(members, 0)
+            records = self.order[positions]
+            self._positions = self._on.whole(positions.astype(np.int32))
+            self.records = self._on.whole(records.astype(np.int32))
             """Of every row of every tile; of what is none any."""
+            self._real = self._on.whole(members >= 0)
+            self._measure: Any = None
+            """Of distances, which are known along pairs that imply all others."""
+            if domain.metric.generating_pairs is None:
+                self._measure = laid_out(domain.metric, records, self._on.whole)
             self.kernels: Kernels = "triton" if triton.available(mesh.local_devices[0]) else "xla"
             tiles = np.ones((1, self.tiles.count), bool)
             dense = self._blocks(tiles, np.arange(outputs)[None], None)
@@ -134,7 +142,7 @@ class JaxClosure(Closure):
             put(np.pad(tile, pad).astype(np.int32)),
             put(number),
             put(lists),
-            self.grid.real,
+            self._real,
             self._on.sharded(exists, False),
             floors,
         )
@@ -160,13 +168,13 @@ class JaxClosure(Closure):
                 put(np.pad(pairs.second, pad).astype(np.int32)),
                 put(np.pad(pairs.between, pad, constant_values=np.inf)),
                 None,
-                self.grid.measure,
+                self._measure,
             )
             place = len(self._lists)
             self._lists.append((SPARE * reach, near))
         reach, near = self._lists[place]
         if many and near.table is None and len(near.first) <= MOST_DISTANCES:
-            near = near._replace(table=blocks.distances(near, self.grid.real))
+            near = near._replace(table=blocks.distances(near, self._real))
             self._lists[place] = (reach, near)
         return near
 
@@ -366,13 +374,13 @@ class JaxClosure(Closure):
 
     @cached_property
     def _every(self) -> Array:
-        return self._on.whole(np.ones(self.grid.members.shape, bool))
+        return self._on.whole(np.ones(self.members.shape, bool))
 
     @cached_property
     def _nearest(self) -> tuple[Array, Array]:
         """`near` by slots of the tiles; what is padding has itself, infinitely far."""
         near, distance = self.near
-        size = self.grid.members.size
+        size = self.members.size
         slots = np.repeat(np.arange(size, dtype=np.int32)[:, None], near.shape[1], axis=1)
         away = np.full(slots.shape, np.inf)
         slots[self.slot] = self.slot[near]
@@ -406,7 +414,7 @@ class JaxClosure(Closure):
         Equal rows count as well here, with the error of their logarithms.
         """
         c = self.cut.blocks
-        members = self.grid.members
+        members = self.members
         best, where, reach = 0.0, (0, 1), TOUCHING
         widest = float(blocks.span(self._mesh, logs, under, c)) + LOG_ERROR
         # Tiles that touch give a rate that far ones must exceed to be looked at.
@@ -495,7 +503,7 @@ class JaxLinkClosure(LinkClosure, JaxClosure):
         there is none the row itself, infinitely far."""
         links = self._whole
         count = np.diff(links.starts)
-        shape = (int(count.max()), self.grid.members.size)
+        shape = (int(count.max()), self.members.size)
         others = np.tile(np.arange(shape[1], dtype=np.int32), (shape[0], 1))
         away = np.full(shape, np.inf)
         place = np.arange(len(links.others)) - links.starts[links.firsts], self.slot[links.firsts]
@@ -550,9 +558,7 @@ def device_rate(
         return None
     try:
         if closure is None:
-            # This process's own: others may have nothing to audit, and would be waited for.
-            local = jax.local_devices()
-            mesh = make_mesh(local[:1] if sparse else local)
+            mesh = make_mesh(jax.devices()[:1] if sparse else None)
             closure = closure_for(domain, mesh, WIDTH if sparse else rows.shape[1])
         value, i, j = closure.largest(rows, logs)
     except RuntimeError as error:

@@ -20,7 +20,6 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
@@ -97,7 +96,7 @@ def keep_compiled() -> None:
 
 
 def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """All devices in a row (of all processes, where JAX was initialised for several)."""
+    """All devices in a row."""
     keep_compiled()
     take_memory_as_needed()
     return Mesh(np.asarray(jax.devices() if devices is None else list(devices)), (AXIS,))
@@ -111,7 +110,7 @@ def waking_mesh(devices: Sequence[Any] | None = None) -> Callable[[], Mesh]:
         mesh = make_mesh(devices)
         with suppress(RuntimeError):
             # What fails here fails again where it is reported.
-            jax.block_until_ready([jax.device_put(np.zeros(1), d) for d in mesh.local_devices])
+            jax.block_until_ready([jax.device_put(np.zeros(1), d) for d in mesh.devices])
         return mesh
 
     pool = ThreadPoolExecutor(1)
@@ -145,7 +144,7 @@ class Placement:
 
     def whole(self, array: AnyArray) -> Array:
         """The same array on every device."""
-        return self._put(array, PartitionSpec())
+        return jax.device_put(array, NamedSharding(self.mesh, WHOLE))
 
     def sharded(self, array: AnyArray, fill: float) -> Array:
         """An array whose last axis is outputs, padded with `fill` and split over the devices."""
@@ -153,31 +152,11 @@ class Placement:
         if self.width > array.shape[-1]:
             pad = [(0, 0)] * (array.ndim - 1) + [(0, self.width - array.shape[-1])]
             array = np.pad(array, pad, constant_values=fill)
-        return self._put(array, spec)
-
-    def _put(self, array: AnyArray, spec: PartitionSpec) -> Array:
-        sharding = NamedSharding(self.mesh, spec)
-        if len(self.mesh.local_devices) == self.mesh.devices.size:
-            return jax.device_put(array, sharding)
-        # Every process holds the same array: each places its own part, nothing is sent around.
-        return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+        return jax.device_put(array, NamedSharding(self.mesh, spec))
 
     def host(self, array: Array) -> AnyArray:
-        """A sharded array in full as NumPy, without the padding, on every process."""
-        return np.asarray(_compiled_gather(self.mesh)(array))[..., : self.outputs]
-
-
-@cache
-def _compiled_gather(mesh: Mesh) -> Any:
-    return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, PartitionSpec()))
-
-
-def any_process(decision: bool) -> bool:
-    """Whether any process decides so: one answer for all, who must all ask.
-
-    Processes that solve together must take the same turns; what depends on a clock may differ.
-    """
-    return bool(process_allgather(decision).any())
+        """A sharded array in full as NumPy, without the padding."""
+        return np.asarray(array)[..., : self.outputs]
 
 
 def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> None:
@@ -187,8 +166,7 @@ def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> Non
     memory of one device in bytes, asked of the device where None.
     """
     if available is None:
-        # Another process's device does not answer.
-        statistics = mesh.local_devices[0].memory_stats()
+        statistics = mesh.devices[0].memory_stats()
         available = int(statistics["bytes_limit"]) if statistics else 0
     count = mesh.devices.size
     if available and needed / count > available:
@@ -210,30 +188,11 @@ def distance_error(metric: Metric) -> float:
     return max(metric.relative_error, 4e-15)
 
 
-@dataclass(frozen=True)
-class TileGrid:
-    """Tiles padded to a common number of rows, on the devices."""
-
-    members: IntArray
-    """(T, 64) positions along the tiles' order; -1 is padding."""
-    measure: Any
-    """Distances of tiles a (P,) to tiles b (P,): (P, 64, 64); None along pairs that imply all
-    others, whose distances are known."""
-    real: Array
-    """(T, 64) whether a row is a record."""
-
-    @classmethod
-    def build(cls, metric: Metric, tiles: Tiles, place: Placement) -> TileGrid:
-        """Lay out a metric's tiles."""
-        sizes = np.diff(tiles.starts)
-        across = np.arange(TILE)
-        members = np.where(across < sizes[:, None], tiles.starts[:-1, None] + across, -1).astype(
-            np.int64
-        )
-        measure = None
-        if metric.generating_pairs is None:
-            measure = laid_out(metric, tiles.order[np.maximum(members, 0)], place.whole)
-        return cls(members, measure, place.whole(members >= 0))
+def members_of(tiles: Tiles) -> IntArray:
+    """(T, 64) positions along the tiles' order, tiles padded to a common number of rows by -1."""
+    across = np.arange(TILE)
+    inside = across < np.diff(tiles.starts)[:, None]
+    return np.where(inside, tiles.starts[:-1, None] + across, -1).astype(np.int64)
 
 
 def measures(metric: Metric) -> bool:

@@ -11,7 +11,11 @@ from panda_mdp.space.tiles import TILE
 
 @njit(fastmath=FINITE)
 def _scan(rows, places, starts, a, b, constant, best):
-    """Scan part a against part b; raises `best`, a rate and its two nodes, in place."""
+    """Scan part a against part b; raises `best`, a rate and its two nodes, in place.
+
+    `rows` are logarithms and weights of all nodes, the highest and lowest logarithms of every part,
+    (parts, width), and by what distances are multiplied so that they are none too large.
+    """
     logs, weights, high, low, shrink = rows
     b0 = starts[b]
     b1 = starts[b + 1]

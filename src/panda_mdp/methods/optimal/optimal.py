@@ -111,12 +111,6 @@ class Engine:
         """What iterates on tiles of a problem on this machine."""
         return CpuSolver
 
-    @property
-    def agree(self) -> Callable[[bool], bool] | None:
-        """Makes a decision by the clock the same for all processes that solve together; None where
-        this one solves alone."""
-        return None
-
 
 class CpuEngine(Engine):
     """All cores of this machine, compiled by numba."""
@@ -171,14 +165,6 @@ class JaxEngine(Engine):
 
         return partial(JaxSolver, mesh=self.mesh)
 
-    @property
-    def agree(self) -> Callable[[bool], bool] | None:
-        import jax
-
-        from panda_mdp.compute.jax.device import any_process
-
-        return any_process if jax.process_count() > 1 else None
-
 
 Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine
 """What solves: the name of an engine, or one, such as `JaxEngine(devices)`."""
@@ -222,7 +208,6 @@ class FirstOrder(TableSolver):
             self.tuning = replace(self.tuning, first_check=self.tuning.step)
         self.backend = engine.name
         self.audit = engine.audit
-        self.agree = engine.agree
         self.finish: Any = None
         """What makes sparse tables, where there are many tiles."""
         self.iterates: Any = None
