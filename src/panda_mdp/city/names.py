@@ -7,10 +7,7 @@ of its longest piece; longer streets come first.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -31,10 +28,6 @@ class PlaceName:
     kind: Kind
 
 
-Piece = tuple[str, float, float, float]
-"""A name with the middle of a piece of street, and its length in km."""
-
-
 def read_names(path: Path) -> list[PlaceName]:
     """The names of a map; none where its format holds none.
 
@@ -49,19 +42,8 @@ def read_names(path: Path) -> list[PlaceName]:
     if name.endswith(".csv"):
         return _read_csv(path)
     if name.endswith(OSM):
-        return _longest_first(_osm_pieces(path))
+        return _streets(path)
     return []
-
-
-def _longest_first(pieces: Iterable[Piece]) -> list[PlaceName]:
-    """One label for each name: at its longest piece; the longest street first."""
-    lengths: defaultdict[str, float] = defaultdict(float)
-    longest: dict[str, tuple[float, float]] = {}
-    for name, lat, lon, length in sorted(pieces, key=itemgetter(3)):
-        lengths[name] += length
-        longest[name] = (lat, lon)
-    ranked = sorted(lengths, key=lambda name: (-lengths[name], name))
-    return [PlaceName(name, *longest[name], "street") for name in ranked]
 
 
 def _read_csv(path: Path) -> list[PlaceName]:
@@ -77,9 +59,17 @@ def _read_csv(path: Path) -> list[PlaceName]:
     return [PlaceName(name.strip(), *row) for name, *row in rows if name.strip()]
 
 
-def _osm_pieces(path: Path) -> Iterable[Piece]:
+def _streets(path: Path) -> list[PlaceName]:
+    """One label for each name: at the middle of its longest piece; the longest street first."""
     (roads,) = read_layers(path, "lines", where="highway IS NOT NULL AND name IS NOT NULL")
+    if not len(roads):
+        return []
     # In metres of the mean latitude: a degree of longitude is shorter than one of latitude.
-    flat = roads.geometry.to_crs(roads.estimate_utm_crs()) if len(roads) else roads.geometry
+    flat = roads.geometry.to_crs(roads.estimate_utm_crs())
     middle = flat.interpolate(0.5, normalized=True).to_crs(4326)
-    yield from zip(roads["name"], middle.y, middle.x, flat.length / 1000, strict=True)
+    pieces = roads[["name"]].assign(lat=middle.y, lon=middle.x, length=flat.length)
+    streets = pieces.sort_values("length").groupby("name")
+    ranked = streets.last().assign(whole=streets["length"].sum())
+    ranked = ranked.sort_values("whole", ascending=False, kind="stable")
+    rows = zip(ranked.index, ranked["lat"], ranked["lon"], strict=True)
+    return [PlaceName(name, lat, lon, "street") for name, lat, lon in rows]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import Described, FloatArray, IntArray, frozen, identify
-from panda_mdp.base.atomic import FilePath
+from panda_mdp.base.atomic import FilePath, write_whole
 from panda_mdp.base.text import per
 from panda_mdp.errors import MethodError, PrivacyError, sealed
 from panda_mdp.loss import UnknownLoss
@@ -23,7 +23,7 @@ from panda_mdp.privacy.quantise import SystemBits
 from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
 from panda_mdp.table.container import pack
-from panda_mdp.table.encode import describe_notes, write
+from panda_mdp.table.encode import describe_notes
 from panda_mdp.table.mechanism import requested_records
 
 MOST_SEEN = 1 << 26
@@ -225,7 +225,7 @@ class PandaTable:
 
     def save(self, path: FilePath) -> Path:
         """Write law, table and problem to one file, atomically; `panda_mdp.load` reads it."""
-        return write(Path(path), self.encode())
+        return write_whole(Path(path), self.encode())
 
     def encode(self, *, losses: bool = True) -> bytes:
         """The bytes of the file: the problem, the rows, and the law of the selection. Nothing that

@@ -212,6 +212,4 @@ def coordinates(metric: Any, order: IntArray) -> Coordinates:
         return Coordinates(LOCAL_HAVERSINE if local else HAVERSINE, table, order)
     if metric.kind in ("matrix", "graph"):
         return Coordinates(MATRIX, np.asarray(metric.distances), order)
-    if metric.kind not in VECTORS:
-        raise NotImplementedError(f"no kernel for {type(metric).__name__}")
     return Coordinates(VECTORS[metric.kind], np.ascontiguousarray(metric.vectors[order]), order)

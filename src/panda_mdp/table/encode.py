@@ -12,18 +12,15 @@ peaks over a lattice are `centres` and `peaks`.
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from panda_mdp.base.arrays import Stages
-from panda_mdp.base.atomic import write_whole
 from panda_mdp.base.factored import FactoredRows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import Facts, picked, plain
@@ -146,16 +143,3 @@ def _plain_details(details: Mapping[str, Any]) -> Facts:
         except (TypeError, ValueError):
             continue
     return kept
-
-
-def write(target: Path, data: bytes) -> Path:
-    """Write a file atomically into a folder that exists."""
-    if target.is_dir():
-        raise IsADirectoryError(
-            errno.EISDIR, "a mechanism is saved to a file, not a folder", str(target)
-        )
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            errno.ENOENT, "the folder to save in does not exist; create it", str(target.parent)
-        )
-    return write_whole(target, data)

@@ -41,7 +41,7 @@ from panda_mdp.base.arrays import (
     identify,
     real_numbers,
 )
-from panda_mdp.base.atomic import FilePath
+from panda_mdp.base.atomic import FilePath, write_whole
 from panda_mdp.base.factored import Rows
 from panda_mdp.base.floored import FlooredRows, Weights
 from panda_mdp.base.text import per, present
@@ -64,7 +64,7 @@ from panda_mdp.problem import Problem, describe_mesh, losses_above, losses_of
 from panda_mdp.space.domain import check_record, check_records
 from panda_mdp.space.mesh import Mesh
 from panda_mdp.table.bound import Bound, Proved, Stated
-from panda_mdp.table.encode import encode, write
+from panda_mdp.table.encode import encode
 
 LOSS_ROUNDING = 1e-9
 """Share by which a lower bound may lie above the loss of a private table: rounding of the two."""
@@ -338,7 +338,7 @@ class Mechanism(Table):
         Without `losses` those that are not distances stay out of the file: who only draws needs
         none. `panda_mdp.compact` makes a table whose file is far shorter.
         """
-        return write(Path(path), encode(self, losses=losses))
+        return write_whole(Path(path), encode(self, losses=losses))
 
 
 class NoGuarantee(Table):
