@@ -1,10 +1,11 @@
 """Draw the pictures of docs/browser.md: both pages, on a desktop and on a phone.
 
-    python benchmarks/pages.py [--city rome.npz] [--all-of-it]
+    python benchmarks/pages.py [--city rome.npz] [--all-of-it] [--only ball]
 
 Starts a server with a deployment of 700 places of a city's centre (a synthetic one unless a city is
 given), one of each other kind over 240, and 400 simulated reports around three places, and
-photographs both pages in Chromium. `--all-of-it` adds one picture of all places of the city.
+photographs both pages in Chromium. `--all-of-it` adds one picture of all places of the city,
+`--only` takes one of the page for people alone.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--city", type=Path, help="a city as pm.load_city reads it")
     parser.add_argument("--all-of-it", action="store_true", help="the whole city as well")
+    parser.add_argument("--only", help="one picture, by name")
     given = parser.parse_args()
     from protocol_browser import open_browser
     from protocol_servers import Running
@@ -69,13 +71,16 @@ def main() -> None:
             screens = [DESKTOP, PHONE, DARK, DESKTOP, DARK, PHONE, DESKTOP]
             with open_browser() as browser:
                 for name, kind, screen in zip(names, kinds, screens, strict=True):
+                    if given.only not in (None, name):
+                        continue
                     if kind == "whole":
                         if not given.all_of_it:
                             continue
                         publish_whole(server, city, Path(folder))
                     link = f"{server.url}/#deployment={kind}&token={tokens[name]}"
                     photograph(browser, link, centre, f"browser-{name}", screen)
-                photograph_desk(browser, server)
+                if given.only is None:
+                    photograph_desk(browser, server)
         finally:
             server.stop()
 
