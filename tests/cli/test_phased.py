@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -125,6 +126,17 @@ def test_info_audit_and_explain_speak_of_both_phases(folder: Path, tmp_path: Pat
     assert "anchors sent" in attack.stdout
     expected = pm.attack(pm.load(file).seen)
     assert json.loads((tmp_path / "attack.json").read_text())["error"] == expected.error
+
+
+def test_reports_of_both_phases_are_drawn_on_a_map(folder: Path, tmp_path: Path) -> None:
+    table = pm.load(folder / "panda.pmdp")
+    summed = table.summed
+    np.testing.assert_allclose(summed.weights / 2.0**62, table.matrix, atol=1e-15)
+    assert summed.loss == pytest.approx(table.loss) and summed.audit.epsilon <= table.epsilon
+    for name, more in (("all.png", []), ("one.png", ["--record", "3"]), ("page.html", [])):
+        done = call("map", folder / "panda.pmdp", "--out", tmp_path / name, *more)
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / name).stat().st_size > 5_000
 
 
 def test_perturb_draws_anchors_for_each_line(folder: Path) -> None:

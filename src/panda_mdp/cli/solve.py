@@ -53,6 +53,7 @@ from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.references import REFERENCES, at_displacement
 from panda_mdp.methods.second.dominate import RADII, dominate
 from panda_mdp.methods.second.second import limit_attacker, second_objective
+from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.problem import Problem
 from panda_mdp.space.embeddings import VECTORS, load_embeddings
@@ -394,7 +395,8 @@ def draw_map(
     """Draw a table on a map: expected losses, or where one record is reported.
 
     A page (.html) shows any record that is clicked; with --against it is a card for whoever lives
-    there: what each of the two tables tells of that place.
+    there: what each of the two tables tells of that place. Of PAnDA reports are drawn, with both
+    phases summed: who is sent anchors too sees more (`attack`).
 
     Options:
         out FILE: Target: .html, .png, .svg, .pdf.
@@ -410,7 +412,9 @@ def draw_map(
     picture = record is not None or zones is not None
     require(not (page and picture), "a page has --city and --against; .png takes the rest", "--out")
     with working("drawing"):
-        mechanism = load_mechanism(table)
+        mechanism: Any = load(table)
+        if isinstance(mechanism, PandaTable):
+            mechanism = mechanism.summed
         streets = None if city is None else load_city(city, MapOptions(crs=crs))
         areas = None if zones is None else load_places(zones, crs=crs)
         if page:

@@ -19,12 +19,12 @@ from panda_mdp.loss import UnknownLoss
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme
 from panda_mdp.privacy.guarantee import Guarantee, compose
-from panda_mdp.privacy.quantise import SystemBits
+from panda_mdp.privacy.quantise import SystemBits, quantise
 from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
 from panda_mdp.table.container import pack
 from panda_mdp.table.encode import describe_notes
-from panda_mdp.table.mechanism import requested_records
+from panda_mdp.table.mechanism import Mechanism, NoGuarantee, audited_table, requested_records
 
 MOST_SEEN = 1 << 26
 NEAR_KM = (0.1, 0.5, 1.0)
@@ -139,6 +139,11 @@ class PandaTable:
     def matrix(self) -> FloatArray:
         """Pr[report | record] with Phase I summed out, K x m: what an analyst of reports needs."""
         return self.scheme.marginal
+
+    @property
+    def summed(self) -> Mechanism | NoGuarantee:
+        """A table of the reports alone, for whoever looks at them: rounded, and audited anew."""
+        return audited_table(self.problem, quantise(self.matrix), "PAnDA, both phases summed")
 
     @cached_property
     def seen(self) -> Seen:
