@@ -21,7 +21,6 @@ COMMANDS = {
     "epsilon": "epsilon roads.shp --records 9 --outputs 3 --within 0.2 --odds 4",
     "prior": "prior zones.shp fixes.csv -o prior.npz --public me",
     "map": "map table.pmdp -o map.png --city roads.shp",
-    "map, of zones": "map table.pmdp -o map.png --zones zones.shp",
     "estimate": "estimate table.pmdp fixes.csv --columns lat,lon --zones zones.shp",
     "quality": "quality table.pmdp fixes.csv fixes.csv --reported lat,lon --zones zones.shp",
     "perturb, of points": "perturb table.pmdp points.parquet -o safe.parquet --snap-limit 9",

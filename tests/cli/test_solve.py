@@ -234,7 +234,7 @@ def test_tables_are_drawn(town: Path, tmp_path: Path) -> None:
         (["solve", "synthetic", "-o", "t.pmdp", "--seed", "-1"], "--seed"),
         (["solve", "synthetic", "-o", "t.pmdp", "--prior", "no.npz"], "no.npz"),
         (["prior", "synthetic", "x.csv", "-o", "p.npz"], "no third way"),
-        (["map", "missing.pmdp", "-o", "x.html", "--record", "3"], "a page has --city"),
+        (["map", "missing.pmdp", "-o", "x.png", "--against", "android"], "a card is a page"),
         (["map", "missing.pmdp", "-o", "x.png"], "missing.pmdp"),
     ],
 )

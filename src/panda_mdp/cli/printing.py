@@ -24,14 +24,13 @@ COLUMNS = {
     "audited ε\n/{per}": ("audited_epsilon", ",.4f"),
     "attacker\noff, {per}": ("attacker_error", ",.4f"),
     "guess\nright": ("vulnerability", ".2%"),
-    "s": ("seconds", ",.2f"),
-    "MB": ("peak_mb", ",.0f"),
 }
 """Of a comparison: a number and how it is written."""
-OF_PHASES = {"δ": ("delta", ".0e")}
-"""Instead of the last, where some methods have two phases."""
+SECONDS = {"s": ("seconds", ",.2f")}
+OF_ONE = SECONDS | {"MB": ("peak_mb", ",.0f")}
+OF_PHASES = SECONDS | {"δ": ("delta", ".0e")}
 OF_WORDS = {"kept": ("kept", ".1%"), "topic\ntold": ("topics", ".1%")}
-"""Instead of the last two, where records are words."""
+"""The last two: of tables alone, where some methods have two phases, where records are words."""
 NOTES = (
     "Attacker: the best who knows the table and the prior, and sees both of two phases; how far "
     "off on average, how often the guess of the record is right. What helps the user helps the "
@@ -65,11 +64,11 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
         padding=0,
     )
     table.add_column("method", no_wrap=True)
-    columns = COLUMNS
-    if any(outcome.kept is not None for outcome in outcomes):
-        columns = dict([*COLUMNS.items()][: -len(OF_WORDS)]) | OF_WORDS
+    columns = COLUMNS | OF_ONE
     if any(outcome.delta is not None for outcome in outcomes):
-        columns = dict([*columns.items()][:-1]) | OF_PHASES
+        columns = COLUMNS | OF_PHASES
+    if any(outcome.kept is not None for outcome in outcomes):
+        columns = COLUMNS | OF_WORDS
     for heading in columns:
         said = heading.format(unit=unit, per=problem.domain.unit)
         table.add_column(said, justify="right", no_wrap=True)

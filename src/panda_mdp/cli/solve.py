@@ -18,7 +18,6 @@ from panda_mdp.base.atomic import atomic_file
 from panda_mdp.base.text import Facts, per, picked
 from panda_mdp.city.draw import Source
 from panda_mdp.city.maps import MapOptions, load_city
-from panda_mdp.city.places import load_places
 from panda_mdp.city.traces import load_traces, save_prior
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
@@ -387,12 +386,10 @@ def draw_map(
     table: TableFile,
     out: Target,
     city: MaybePath = None,
-    record: int | None = None,
-    zones: MaybePath = None,
     against: Reference | None = None,
     crs: Crs = None,
 ) -> None:
-    """Draw a table on a map: expected losses, or where one record is reported.
+    """Draw the expected losses of a table on a map.
 
     A page (.html) shows any record that is clicked; with --against it is a card for whoever lives
     there: what each of the two tables tells of that place. Of PAnDA reports are drawn, with both
@@ -401,28 +398,22 @@ def draw_map(
     Options:
         out FILE: Target: .html, .png, .svg, .pdf.
         city MAP: Draw its streets below.
-        record INDEX: Draw the reports of this record, not all losses.
-        zones FILE: Draw the zones that the records are.
         against NAME: On a page: show beside it what this gives away.
     """
-    from panda_mdp.plot import draw_expected_loss, draw_record, save_figure, write_map
+    from panda_mdp.plot import draw_expected_loss, save_figure, write_map
 
     page = is_page(out)
     require(page or against is None, "a card is a page; give a target that ends in .html", "--out")
-    picture = record is not None or zones is not None
-    require(not (page and picture), "a page has --city and --against; .png takes the rest", "--out")
     with working("drawing"):
         mechanism: Any = load(table)
         if isinstance(mechanism, PandaTable):
             mechanism = mechanism.summed
         streets = None if city is None else load_city(city, MapOptions(crs=crs))
-        areas = None if zones is None else load_places(zones, crs=crs)
         if page:
             reference = None if against is None else REFERENCES[against](mechanism.problem)
             write_map(out, city=streets, table=mechanism, against=reference)
         else:
-            draw = draw_expected_loss if record is None else partial(draw_record, record=record)
-            save_figure(draw(mechanism, city=streets, zones=areas), out)
+            save_figure(draw_expected_loss(mechanism, city=streets), out)
     typer.echo(f"drawn to {out}")
 
 

@@ -318,9 +318,6 @@ class PandaDeployment(TableBased):
     """GET /v1/deployments/{name}, kind panda: the file has everything, and proves `guarantee`."""
 
     kind: Literal["panda"] = "panda"
-    selection: Literal["ball", "coins"]
-    selection_epsilon: NonNegative
-    """What Phase I would tell if it were released; here it stays with the client."""
 
 
 class AnchorsDeployment(Deployed, AnchorsTerms):

@@ -109,13 +109,10 @@ def examine(data: bytes) -> TableRow:
     """
     table = decode(data)
     kind = "plain"
-    promise: Facts = {"guarantee": asdict(table.guarantee)}
     if isinstance(table, PandaTable):
         kind = "panda"
         facts = {"loss": table.loss}
         data = table.wire
-        promise["selection"] = look(data).header["selection"]["kind"]
-        promise["selection_epsilon"] = table.selection_epsilon
     elif isinstance(table, EverywhereMechanism):
         # Rounded it would be private between its vertices alone.
         kind = "everywhere"
@@ -150,7 +147,7 @@ def examine(data: bytes) -> TableRow:
         kind=kind,
         metric=domain.metric.kind,
         outputs=problem.outputs.tolist(),
-        promise=promise,
+        promise={"guarantee": asdict(table.guarantee)},
         file=data,
     )
 

@@ -180,7 +180,7 @@ class TableRow(Base):
     metric: Mapped[MetricKind] = mapped_column(Text)
     outputs: Mapped[list[int]]
     promise: Mapped[dict[str, Any]]
-    """What a deployment of the table guarantees, and how a table of PAnDA selects."""
+    """What a deployment of the table guarantees."""
     file: Mapped[Blob]
     tiles: Mapped[bytes | None] = mapped_column(deferred=True)
     """What balls are cut from, where a deployment does (`solving.Tiles`)."""
