@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from cachetools import LRUCache, TTLCache, cached
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
@@ -38,7 +38,6 @@ from panda_mdp.protocol.server.store.reports import Quota
 from panda_mdp.protocol.server.store.schema import (
     DeploymentRow,
     IssuerRow,
-    RoundRow,
     UploadRow,
     now,
 )
@@ -262,9 +261,6 @@ class Context:
         self.book.load()
         with self.store.write() as session:
             sign_all(session, self.key)
-            if self.store.sqlite:
-                # What was solved when the only server of a database ended is solved again.
-                session.execute(update(RoundRow).values(lease=None))
 
     async def stop(self) -> None:
         """Store what waits, end the workers."""

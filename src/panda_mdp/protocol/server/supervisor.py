@@ -1,8 +1,7 @@
 """Rounds closed in time and solved, one at a time in another process; and old reports deleted.
 
-Where several servers share a database, each leases the round that it solves and renews the lease; a
-lease that has run out is of a server that is gone, and the round is solved again. The first table
-that comes of it counts: each is of the same sets.
+Where several servers share a database, each solves the rounds that are closed. The first table that
+comes of one counts, and ends the work of the others: all are of the same sets.
 """
 
 from __future__ import annotations
@@ -12,12 +11,9 @@ import math
 import time
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from dataclasses import asdict
-from datetime import timedelta
 
 from sqlalchemy import exists, select, update
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from panda_mdp.errors import PandaError
@@ -30,7 +26,6 @@ from panda_mdp.protocol.server.store.reports import remove_old
 from panda_mdp.protocol.server.store.schema import DeploymentRow, RoundRow, now
 
 _log = logging.getLogger("panda_mdp.server")
-LEASE = timedelta(seconds=6)
 REMOVE_EVERY_S = 600.0
 
 
@@ -58,10 +53,6 @@ class Supervisor:
     def close(self) -> None:
         """End the worker; its round is solved by another server or after the next start."""
         self._pool.close()
-        # Where the database is gone, the lease runs out by itself.
-        with suppress(SQLAlchemyError), self._store.write() as session:
-            if self._running and (row := _unsolved(session, self._running[0])):
-                row.lease = None
 
     def turn(self) -> None:
         """Look once at everything: what is due, what has ended, what can be started."""
@@ -84,37 +75,27 @@ class Supervisor:
             session.execute(update(RoundRow).where(over).values(state="solving"))
 
     def _start_next(self) -> None:
-        """Solve a closed round that nobody solves, or a server that is gone."""
-        free = RoundRow.lease.is_(None) | (RoundRow.lease < now())
-        waiting = select(RoundRow).filter_by(state="solving").where(free).limit(1)
+        """Solve a closed round."""
         with self._store.read() as session:
-            if session.scalar(waiting) is None:
-                return
-        with self._store.write() as session:
-            row = session.scalar(waiting)
+            row = session.scalar(select(RoundRow).filter_by(state="solving").limit(1))
             if row is None:
                 return
-            row.lease, key = now() + LEASE, (row.deployment, row.round)
             request = anchors_request(session.get_one(DeploymentRow, row.deployment))
             places = domain_row(session, request.domain).places
             sets = [upload.anchors for upload in row.uploads]
-        self._running = key, self._pool.submit(solve_round, request, places, sets)
+        solved = self._pool.submit(solve_round, request, places, sets)
+        self._running = (row.deployment, row.round), solved
 
     def _look_after(self, key: Round, solved: Future[Solution]) -> None:
-        """Keep what came of a round, or its lease; nothing where it has ended without this one."""
-        if solved.done():
-            self._running = None
-            conclude(self._store, key, solved)
-            return
+        """Keep what came of a round; nothing where it has ended without this server."""
         with self._store.read() as session:
-            row = _unsolved(session, key)
-        if row is None:
+            ended = _unsolved(session, key) is None
+        if ended or solved.done():
             self._running = None
+        if ended:
             self._pool.close()
-        elif row.lease is None or row.lease - now() < 2 * LEASE / 3:
-            mine = update(RoundRow).filter_by(deployment=key[0], round=key[1], state="solving")
-            with self._store.write() as session:
-                session.execute(mine.values(lease=now() + LEASE))
+        elif solved.done():
+            conclude(self._store, key, solved)
 
 
 def conclude(store: Store, key: Round, solved: Future[Solution]) -> None:

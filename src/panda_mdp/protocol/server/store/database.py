@@ -260,7 +260,7 @@ class Store:
     def claim(self) -> Iterator[None]:
         """Be the only server of a SQLite database for the length of the block.
 
-        PostgreSQL needs none: rounds are leased and closed, and numbers given in transactions.
+        PostgreSQL needs none: rounds are closed and solved, and numbers given in transactions.
         """
         if not self.sqlite:
             yield

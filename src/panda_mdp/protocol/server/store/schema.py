@@ -229,8 +229,6 @@ class RoundRow(Base):
     closes_at_users: Mapped[int | None]
     solution: Mapped[bytes | None] = mapped_column(deferred=True)
     error: Mapped[str | None]
-    lease: Mapped[datetime | None]
-    """Until when the server that solves the round has said that it still does."""
     users: Mapped[int] = column_property(
         select(func.count())
         .where(UploadRow.deployment == deployment, UploadRow.round == round)
