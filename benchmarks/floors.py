@@ -220,7 +220,7 @@ def report(folder: Path) -> dict[str, set[str]]:
     (folder / "token").write_text(admin)
     command = [sys.executable, "-c", "from panda_mdp.cli import main; main()", "serve"]
     server = subprocess.Popen(
-        [*command, "--port", "0", "--no-access-log"],
+        [*command, "--port", "0", "--log-level", "warning"],
         env={**os.environ, "PANDA_MDP_DATABASE": database},
         stdout=subprocess.PIPE,
         text=True,

@@ -16,13 +16,12 @@ from panda_mdp.cli.estimate import estimate, quality
 from panda_mdp.cli.frame import Frame, output_console, working, write_json
 from panda_mdp.cli.meaning import attack, epsilon, explain, verify
 from panda_mdp.cli.options import (
-    TRAVELLED,
     CityFile,
-    Drawn,
     Json,
     MaybePath,
     NonNegative,
     TableFile,
+    Travelled,
     comma_separated,
     described,
     require,
@@ -146,7 +145,7 @@ def _finish(outcomes: list[MethodRun], json: Path | None) -> None:
 @described
 def compare(
     city: CityFile,
-    drawn: Drawn = TRAVELLED,
+    drawn: Travelled,
     methods: str = "all",
     limit: NonNegative = 60.0,
     names: MaybePath = None,

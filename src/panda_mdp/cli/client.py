@@ -213,20 +213,16 @@ def fetch(
     server: Server,
     name: Name,
     promise: Promise,
-    version: FromOne = None,
     accept_update: bool = False,
     json: Json = None,
 ) -> None:
     """Fetch a deployment whole and check it: key, signature, audit over all pairs, cost.
 
     Options:
-        version NUMBER: Only this version of the table.
         accept_update: Take another table than the one used before.
     """
     with server.client() as client, working("fetching and auditing"):
-        plan = client.plan(
-            name, version=version, accept_update=accept_update, expected=promise.expected
-        )
+        plan = client.plan(name, accept_update=accept_update, expected=promise.expected)
     domain = plan.domain
     proved = plan.guarantee is not None
     rows = [

@@ -42,10 +42,7 @@ def described(command: Command) -> Command:
             parameters[name] = one
             continue
         groups[name] = group = cast("Any", one.annotation)
-        options = inspect.signature(group, eval_str=True).parameters
-        usual = {} if one.default is one.empty else vars(one.default)
-        parameters |= options
-        parameters |= {field: options[field].replace(default=usual[field]) for field in usual}
+        parameters |= inspect.signature(group, eval_str=True).parameters
     for thing in (*groups.values(), command):
         _describe(parameters, thing.__doc__ or "")
 
@@ -251,4 +248,16 @@ class Drawn:
         return source, problem
 
 
-TRAVELLED = Drawn(tasks=1)
+@dataclass(frozen=True)
+class Travelled(Drawn):
+    """What is drawn, with a loss of travel to a task where nothing else is said."""
+
+    tasks: Tasks = 1
+
+
+@dataclass(frozen=True)
+class PapersDraw(Travelled):
+    """What is drawn, as many as in the paper where nothing else is said."""
+
+    records: Records = 1000
+    outputs: Outputs = 100

@@ -16,12 +16,12 @@ from panda_mdp.base.text import Facts, picked
 from panda_mdp.cli.frame import working
 from panda_mdp.cli.options import (
     CityFile,
-    Drawn,
     FromOne,
     MaybePath,
     MaybeText,
     NonNegative,
     Number,
+    PapersDraw,
     Positive,
     described,
     require,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COINS = ("alpha", "rate")
-PAPERS = Drawn(records=1000, outputs=100, tasks=1)
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Choice:
 def panda(
     city: CityFile,
     choice: Choice,
-    drawn: Drawn = PAPERS,
+    drawn: PapersDraw,
     study: bool = False,
     prior: MaybePath = None,
     users: Positive = 20,

@@ -137,14 +137,12 @@ class Logs:
     """What is logged, and how.
 
     Options:
-        log_level: What is logged.
-        access_log: Log each request: method, route, status, milliseconds.
+        log_level: What is logged; with info each request: method, route, status, milliseconds.
         log_json: Log one JSON object per line.
         log_addresses: Put clients' addresses into the access log.
     """
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    access_log: bool = True
     log_json: bool = False
     log_addresses: bool = False
 
@@ -157,8 +155,6 @@ class Logs:
         handler.setFormatter(JsonLines() if self.log_json else lines)
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
         logging.getLogger("panda_mdp").setLevel(self.log_level.upper())
-        if not self.access_log:
-            logging.getLogger("panda_mdp.access").setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True)
@@ -272,7 +268,7 @@ def quickstart(
         )
     write_private(folder / "admin.token", admin.encode())
     line = "from panda_mdp.cli import main; main()"
-    options = ("--database", database, "--port", "0", "--no-access-log")
+    options = ("--database", database, "--port", "0", "--log-level", "warning")
     # A process of its own, as an operator starts it; it ends with this one.
     server = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", line, "serve", *options], stdout=subprocess.PIPE, text=True
@@ -345,7 +341,6 @@ def invite(
     database: Database = DEFAULT,
     places: Places = 1,
     count: Count = 1,
-    label: Label = "",
     days: Days = 30.0,
     revoke: str = "",
 ) -> None:
@@ -371,7 +366,7 @@ def invite(
                 )
             typer.echo("revoked")
             return
-        codes = [make(session, places, label, days or None) for _ in range(count)]
+        codes = [make(session, places, days or None) for _ in range(count)]
     for code in codes:
         typer.echo(code)
 

@@ -514,12 +514,6 @@ def test_one_version_has_one_file(server, client, tmp_path, table):
         client.plan("table", accept_update=True)
 
 
-def test_a_version_can_be_asked_for(server, client):
-    with pytest.raises(ProtocolError, match="version 1 is in force and version 2 is asked for"):
-        client.plan("table", version=2)
-    assert client.plan("table", version=1).version == 1
-
-
 def test_other_metrics_must_be_allowed(server, tmp_path, clock):
     domain = pm.Domain.from_matrix([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]], unit="km")
     problem = pm.Problem(domain, [0, 2], domain.distances(None, [0, 2]), 4.0)

@@ -184,9 +184,9 @@ def test_one_version_has_one_file_whatever_is_signed(server, tmp_path):
     trust.accept(stated, 1)
     changed = stated.model_copy(update={"table_identity": "b" * 64})
     with pytest.raises(SignatureError, match="is another table than before"):
-        trust.check_version(changed, None, True)
+        trust.check_version(changed, True)
     named = TableRef(name="city", version=2)
-    trust.check_version(changed.model_copy(update={"table": named}), None, True)
+    trust.check_version(changed.model_copy(update={"table": named}), True)
 
 
 def test_another_table_than_the_signed_one_is_no_description_of_it(server, tmp_path):

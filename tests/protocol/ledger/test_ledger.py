@@ -134,7 +134,7 @@ def test_deltas_and_numbers_of_reports_are_limited():
     allowed = allowance(delta=1e-6, period_delta=1.5e-6, reports=2)
     cost = Guarantee(1.0, 1e-6, "km")
     assert allowed.excess([], cost) is None
-    assert "delta beyond" in str(allowed.excess([cost], cost))
+    assert "delta 1e-06 of 1.5e-06 is spent" in str(allowed.excess([cost], cost))
     free = Guarantee(1.0, 0.0, "km")
     assert allowed.excess([free], free) is None
     assert "2 of 2 reports" in str(allowed.excess([free, free], free))

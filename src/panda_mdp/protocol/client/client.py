@@ -12,13 +12,13 @@ place for it. docs/protocol.md says what a server learns all the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from panda_mdp.base.atomic import FilePath, digest_of_file
+from panda_mdp.base.atomic import FilePath, atomic_file, digest_of_file
 from panda_mdp.errors import (
     BudgetError,
     DomainError,
@@ -40,7 +40,7 @@ from panda_mdp.protocol.ledger.books import (
     Drawn,
     Entry,
 )
-from panda_mdp.protocol.ledger.ledger import Ledger, file_lock
+from panda_mdp.protocol.ledger.ledger import Ledger
 from panda_mdp.protocol.messages.blind import (
     MOST_ONE_USE,
     Envelope,
@@ -163,16 +163,15 @@ class Client(AbstractContextManager["Client"]):
         self,
         name: str,
         *,
-        version: int | None = None,
         accept_update: bool = False,
         expected: Expected | None = None,
     ) -> Plan:
         """Fetch a deployment whole and check it: key, signatures, pinned version, audit, cost.
 
-        `version` asks for one version of the table. `accept_update` takes another version than
-        the one that was used before. `expected` is what the user knows from elsewhere. Raises
-        `BudgetError` where a release costs more than is allowed, before any record is known. The
-        result is the `Plan` of the deployment's kind.
+        `accept_update` takes another version of the table than the one that was used before.
+        `expected` is what the user knows from elsewhere. Raises `BudgetError` where a release costs
+        more than is allowed, before any record is known. The result is the `Plan` of the
+        deployment's kind.
         """
         # First, so that all deployments ask for the same things in the same order.
         key = self.key
@@ -192,7 +191,7 @@ class Client(AbstractContextManager["Client"]):
             table = info.table
             table.verify(key)
             log.number_of(table.signed, f"table {table.name}")
-            self.trust.check_version(stated, version, accept_update)
+            self.trust.check_version(stated, accept_update)
         plan = PLANS[info.kind](self, info)
         plan.check_stated(stated)
         if expected is not None:
@@ -202,34 +201,26 @@ class Client(AbstractContextManager["Client"]):
         self.trust.accept(stated, number)
         return plan
 
-    @contextmanager
-    def file(self, info: TableInfo) -> Iterator[Path]:
+    def file(self, info: TableInfo) -> Path:
         """The file of a table, from disk or from the server, by its digest.
 
         It counts as a table only after the audit that is made when it is read.
         """
-        folder = self.folder / "tables"
         what = f"table {info.name} version {info.version}"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{info.sha256}.pmdp"
-        part = folder / f"{info.sha256}.part"
-        # Two processes that want the same table fetch it once.
-        with file_lock(folder / f"{info.sha256}.lock", timeout_s=600.0):
-            if not (path.exists() and digest_of_file(path) == info.sha256):
-                if info.size_bytes > LARGEST_FILE:
-                    raise ProtocolError(
-                        f"{what} has {info.size_bytes} bytes; this client takes {LARGEST_FILE}"
-                    )
-                address = ("tables", info.name, str(info.version), "file")
-                if not self.wire.download(part, info.size_bytes, info.sha256, *address):
-                    # A broken start must not spoil every later attempt.
-                    part.unlink()
+        path = self.folder / "tables" / f"{info.sha256}.pmdp"
+        if not (path.exists() and digest_of_file(path) == info.sha256):
+            if info.size_bytes > LARGEST_FILE:
+                raise ProtocolError(
+                    f"{what} has {info.size_bytes} bytes; this client takes {LARGEST_FILE}"
+                )
+            address = ("tables", info.name, str(info.version), "file")
+            with atomic_file(path) as target:
+                if not self.wire.download(target, info.size_bytes, info.sha256, *address):
                     raise SignatureError(
                         f"the file of {what} is not the one that was signed; it was damaged or "
                         "changed on the way: fetch it again"
                     )
-                part.replace(path)
-            yield path
+        return path
 
     def domain(self, name: str) -> Domain:
         """A domain of the server, whole, checked as any other, with its fingerprint."""

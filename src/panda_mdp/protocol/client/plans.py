@@ -327,8 +327,7 @@ class TablePlan(Plan):
     def of(client: Client, info: TableDeployment | PandaDeployment) -> TablePlan:
         """The plan of a file, every claim of which this client computed again."""
         claimed = info.table
-        with client.file(claimed) as path:
-            table = load(path)
+        table = load(client.file(claimed))
         problem = table.problem
         cost = table.guarantee
         domain = problem.domain

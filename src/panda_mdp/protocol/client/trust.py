@@ -148,8 +148,8 @@ class Trust:
             for name, seen in known.statements.items():
                 known.statements[name] = replace(seen, number=None)
 
-    def check_version(self, stated: Statement, version: int | None, accept_update: bool) -> None:
-        """Refuse another table than the pinned one unless it is asked for, and always another
+    def check_version(self, stated: Statement, accept_update: bool) -> None:
+        """Refuse another table than the pinned one unless it is accepted, and always another
         file under a name and version that were seen before."""
         known = self.known()
         offered = stated.table
@@ -161,10 +161,8 @@ class Trust:
                 f"table {label} is another table than before; versions never change, so the "
                 "operator shows different tables: do not report"
             )
-        if version is not None and offered.version != version:
-            raise ProtocolError(f"table {label} is in force and version {version} is asked for")
         pinned = known.statements.get(stated.name)
-        if pinned is None or version is not None or accept_update:
+        if pinned is None or accept_update:
             return
         before = pinned.stated.table or offered
         if before != offered:

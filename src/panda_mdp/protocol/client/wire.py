@@ -7,20 +7,19 @@ and nowhere else. Files are fetched whole.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from panda_mdp.base.atomic import digest_of_file
 from panda_mdp.errors import ConnectionLostError, ProtocolError, ServerError
 from panda_mdp.protocol.messages.service import ErrorBody
 from panda_mdp.protocol.messages.types import Message
@@ -127,21 +126,25 @@ class Wire:
             answer, self._send(client, "POST", parts, self._bounded, content=data, headers=headers)
         )
 
-    def download(self, part: Path, size: int, sha256: str, *parts: str) -> bool:
+    def download(self, target: BinaryIO, size: int, sha256: str, *parts: str) -> bool:
         """Fetch a whole public file, without the token; whether it is the one of that digest."""
 
-        def keep(response: httpx.Response) -> None:
+        def keep(response: httpx.Response) -> bool:
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise ProtocolError("the server sent a table in another encoding than asked for")
-            with part.open("wb") as target:
-                for piece in response.iter_bytes():
-                    target.write(piece)
-                    if target.tell() > size:
-                        break
+            # Nothing stays of an attempt that broke off.
+            target.seek(0)
+            target.truncate()
+            digest = hashlib.sha256()
+            for piece in response.iter_bytes():
+                target.write(piece)
+                digest.update(piece)
+                if target.tell() > size:
+                    break
+            return digest.hexdigest() == sha256
 
         plain = {"Accept": "application/octet-stream", "Accept-Encoding": "identity"}
-        self._send(self._public, "GET", parts, keep, headers=plain)
-        return part.stat().st_size == size and digest_of_file(part) == sha256
+        return self._send(self._public, "GET", parts, keep, headers=plain)
 
     def path(self, *parts: str) -> str:
         """The address of a resource, from names and numbers alone."""

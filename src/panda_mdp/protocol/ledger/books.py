@@ -108,21 +108,20 @@ class Allowance:
         """Why a release would be too much after those of this period, or None where it is not."""
         if cost.unit != self.unit:
             return f"it costs epsilon per {cost.unit}, and the limits are per {self.unit}"
-        if cost.epsilon > self.epsilon:
-            return f"one release costs epsilon {cost.epsilon:g} and {self.epsilon:g} is allowed"
-        if cost.delta > self.delta:
-            return f"one release costs delta {cost.delta:g} and {self.delta:g} is allowed"
         if self.reports is not None and len(spent) + 1 > self.reports:
             return f"{len(spent)} of {self.reports} reports of this period are made"
-        before = total(spent, cost.unit)
-        both = [*spent, cost]
-        if exact_sum(part.epsilon for part in both) > Decimal(repr(self.period_epsilon)):
-            return (
-                f"epsilon {before.epsilon:g} of {self.period_epsilon:g} is spent in this period "
-                f"and the release costs {cost.epsilon:g}"
-            )
-        if exact_sum(part.delta for part in both) > Decimal(repr(self.period_delta)):
-            return f"the release would take delta beyond {self.period_delta:g} in this period"
+        for name in ("epsilon", "delta"):
+            costs = getattr(cost, name)
+            most = getattr(self, name)
+            if costs > most:
+                return f"one release costs {name} {costs:g} and {most:g} is allowed"
+            most = getattr(self, f"period_{name}")
+            before = exact_sum(getattr(part, name) for part in spent)
+            if before + Decimal(repr(costs)) > Decimal(repr(most)):
+                return (
+                    f"{name} {float(before):g} of {most:g} is spent in this period and the release "
+                    f"costs {costs:g}"
+                )
         return None
 
 
@@ -298,7 +297,6 @@ class Balance:
     against_sum: Guarantee
     """Per unit of the sum of distances along two sequences: the largest cost counts."""
     left_epsilon: float
-    left_delta: float
     pending: int
     """Charged and not yet accepted by the server."""
     ever: Guarantee
@@ -513,7 +511,6 @@ class Books:
             spent=spent,
             against_sum=Guarantee(largest, spent.delta, unit),
             left_epsilon=max(0.0, self.allowance.period_epsilon - spent.epsilon),
-            left_delta=max(0.0, self.allowance.period_delta - spent.delta),
             pending=sum(entry.state == "charged" for entry in entries),
             ever=total(costs, unit),
         )

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from panda_mdp.base.text import Facts, picked
+from panda_mdp.base.text import Facts
 from panda_mdp.protocol.messages.service import TokenInfo, TokenMade
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.failures import Failure
@@ -111,7 +111,6 @@ class TokenBook(Remembered[Token | None]):
     ) -> list[TokenMade]:
         """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
         an invitation that pays for them instead."""
-        counted = self._counted
         batch = secrets.token_hex(6) if code is None else code.split("_", 2)[1]
         shared: Facts = {"role": role, "label": label, "expires": _after(expires_in_s)}
         created = now()
@@ -128,8 +127,6 @@ class TokenBook(Remembered[Token | None]):
             else:
                 _take_place(session, code)
             session.add_all(rows)
-        tokens = ((row.id, Token(**picked(row, *Token._fields))) for row in rows)
-        self._keep(tokens, counted)
         return made
 
     def count(self, role: Role | None = None) -> int:
@@ -169,11 +166,11 @@ class TokenBook(Remembered[Token | None]):
 # Invitations
 
 
-def invite(session: Session, places: int = 1, label: str = "", days: float | None = None) -> str:
+def invite(session: Session, places: int, days: float | None = None) -> str:
     """A new code for so many people; shown once."""
     key, secret, digest = _new_secret()
     expires = _after(None if days is None else 86_400 * days)
-    session.add(InvitationRow(id=key, digest=digest, label=label, places=places, expires=expires))
+    session.add(InvitationRow(id=key, digest=digest, places=places, expires=expires))
     return f"pmi_{key}_{secret}"
 
 

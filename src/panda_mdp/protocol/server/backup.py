@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session
 from panda_mdp.base.atomic import digest_of_file, sync_folder, write_private
 from panda_mdp.errors import FileFormatError, InvalidInputError, PandaError
 from panda_mdp.protocol.messages.log import LogHead
-from panda_mdp.protocol.messages.types import Base64, Count, Hex, Label, Message, Sha256
+from panda_mdp.protocol.messages.types import Count, Hex, Label, Message, Sha256
 from panda_mdp.protocol.server.store.database import Store
 from panda_mdp.protocol.server.store.log import check_log
 from panda_mdp.protocol.server.store.schema import LAYOUT, Base, ReportRow, now
@@ -53,7 +53,6 @@ class Manifest(Message):
     layout: Label = LAYOUT
     key: Hex
     """The id of the key that the server signs with, which is kept elsewhere."""
-    operator: Base64 | None
     rows: dict[Label, Count]
     """How many rows each table has."""
     log: LogHead | None
@@ -79,10 +78,7 @@ def back_up(database: str, folder: Path, key: str, sheet: Path | None = None) ->
             if sheet is not None:
                 write_private(folder / SHEET, sheet.read_bytes())
                 files[SHEET] = digest_of_file(folder / SHEET)
-            operator = store.value("operator")
-            manifest = Manifest(
-                made=now(), key=key, operator=operator, rows=rows, log=head, files=files
-            )
+            manifest = Manifest(made=now(), key=key, rows=rows, log=head, files=files)
             write_private(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
         except BaseException:
             shutil.rmtree(folder)

@@ -79,10 +79,6 @@ class Settings:
     """At once; further ones are refused."""
     address_connections: int = 500
     """Of one address, unless it is a proxy's: nobody alone shuts everybody out."""
-    queued_reports: int = 20_000
-    """Reports that may wait for the disk before the server says that it is busy."""
-    batch_reports: int = 1_000
-    """Reports that share one commit."""
     cached_bytes: int = 256 << 20
     """Tables and balls kept in memory."""
     retention_days: int | None = None
@@ -241,7 +237,7 @@ class Context:
         self.book = TokenBook(store)
         self.files = byte_cache(settings.cached_bytes)
         self.live = LiveDeployments(store)
-        self.writer = ReportWriter(store, settings.batch_reports, settings.queued_reports)
+        self.writer = ReportWriter(store)
         self.pool = Pool()
         self.supervisor = Supervisor(store, settings.retention_days)
         self._watches: list[asyncio.Task[None]] = []

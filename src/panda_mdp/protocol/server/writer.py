@@ -39,7 +39,10 @@ _Waiting = tuple[Report | Ball, Quota, Future[Outcome]]
 
 
 class ReportWriter:
-    """The thread that writes reports. `start` before use, `stop` writes what is left and ends."""
+    """The thread that writes reports. `start` before use, `stop` writes what is left and ends.
+
+    Up to `batch` reports share a commit; where `waiting` wait for the disk the server is busy.
+    """
 
     def __init__(self, store: Store, batch: int = 1_000, waiting: int = 20_000) -> None:
         self._store = store

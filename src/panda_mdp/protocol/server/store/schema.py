@@ -130,7 +130,6 @@ class Secret:
 
     id: Mapped[Key]
     digest: Mapped[bytes]
-    label: Mapped[str]
     created: Mapped[Created]
     expires: Mapped[datetime | None]
     revoked: Mapped[datetime | None]
@@ -140,6 +139,7 @@ class TokenRow(Secret, Base):
     """A token."""
 
     __tablename__ = "tokens"
+    label: Mapped[str]
     role: Mapped[Role] = mapped_column(Text)
     batch: Mapped[str] = mapped_column(index=True, default="")
     """The invitation that it came of, or the request that it was made in with others: what can be
