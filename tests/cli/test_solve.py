@@ -76,46 +76,31 @@ def test_a_larger_map_is_drawn_from(tmp_path: Path) -> None:
     assert (table.problem.size, table.problem.outputs_count) == (5000, 100)
 
 
-def test_a_second_objective_and_a_limit(town: Path, tmp_path: Path) -> None:
-    plain, then, held = (tmp_path / f"{name}.pmdp" for name in ("plain", "then", "held"))
+def test_a_second_objective(town: Path, tmp_path: Path) -> None:
+    plain, then = (tmp_path / f"{name}.pmdp" for name in ("plain", "then"))
     options = ("--records", "20", "--outputs", "6", "--epsilon", "2")
     result = call("solve", town, "-o", plain, *options)
     assert "the loss alone" in " ".join(result.stdout.split())
     before = pm.attack(pm.load(plain)).vulnerability
     facts = tmp_path / "facts.json"
-    asked = ("--then", "vulnerability", "--slack", "0.05", "--json", facts)
+    asked = ("--method", "optimal_then", "--json", facts)
     result = call("solve", town, "-o", then, *options, *asked)
     assert result.exit_code == 0, result.output
     written = json.loads(facts.read_text())["second"]
     assert written["value"] == pytest.approx(pm.attack(pm.load(then)).vulnerability)
     assert written["bound"] <= written["value"] < before
     said = " ".join(result.stdout.split())
-    assert "then vulnerability within 5 %" in said and "(proved)" in said
-    limit = 0.5 * (written["value"] + before)
-    asked = ("--attacker", "vulnerability", "--limit", str(limit), "--json", facts)
-    result = call("solve", town, "-o", held, *options, *asked)
-    assert result.exit_code == 0, result.output
-    assert json.loads(facts.read_text())["limited"]["value"] <= limit
-    assert pm.attack(pm.load(held)).vulnerability <= limit
-    assert "with vulnerability at most" in " ".join(result.stdout.split())
+    assert "then vulnerability within 1 %" in said and "(proved)" in said
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--slack", "0.1"), "name it with --then"),
-        (("--then", "speed"), "'speed' is no objective"),
-        (("--then", "located"), "needs one"),
-        (("--then", "error", "--radius", "1"), "belongs to 'located'"),
-        (("--then", "error", "--slack", "nan"), "slack is nan"),
-        (("--attacker", "error"), "belong together"),
-        (("--limit", "0.5"), "belong together"),
-        (("--attacker", "vulnerability", "--limit", "0.01"), "set the limit above"),
-        (("--attacker", "located", "--limit", "0.5", "--radius", "-1"), "radius is -1"),
-        (("--then", "error", "--method", "exponential"), "are for the method 'optimal'"),
+        (("--radius", "-1"), "'--radius'"),
+        (("--radius", "1", "--method", "exponential"), "are for the method 'optimal'"),
     ],
 )
-def test_second_objectives_that_make_no_sense_are_one_line(
+def test_objectives_that_make_no_sense_are_one_line(
     town: Path, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     target = tmp_path / "t.pmdp"
@@ -257,8 +242,6 @@ def test_better_than_what_phones_have(town: Path, tmp_path: Path) -> None:
     assert told["holds"] and told["bound"] <= told["factor"] <= 1
     assert f"{told['factor']:.3f}" in said
     assert pm.load(target).audit.holds
-    both = call("solve", town, "-o", target, "--against", "android", "--then", "error")
-    assert both.exit_code == 2 and "exclude --then" in " ".join(both.output.split())
 
 
 def test_asked_for_a_displacement_the_table_is_better_than_noise(

@@ -36,7 +36,7 @@ NOTES = (
     "off on average, how often the guess of the record is right. What helps the user helps the "
     "attacker: docs/lab.md.",
     "optimal makes the loss alone least; optimal_then, within 1 % of that loss, how often a guess "
-    "is right (solve --then); dominate, at the loss of planar Laplace noise, all that guesses gain "
+    "is right; dominate, at the loss of planar Laplace noise, all that guesses gain "
     "(solve --radius).",
     "Audited ε: over all pairs of records, on the integers that are sampled. MB, or `peak_mb` of "
     "--json: largest resident memory of a process of its own.",

@@ -22,6 +22,7 @@ from panda_mdp.city.traces import load_traces, save_prior
 from panda_mdp.cli.frame import progress_console, working, write_json
 from panda_mdp.cli.options import (
     RECORDS,
+    AtMost,
     Crs,
     Drawn,
     Epsilon,
@@ -51,7 +52,6 @@ from panda_mdp.methods.certify import print_progress
 from panda_mdp.methods.optimal.optimal import optimal
 from panda_mdp.methods.references import REFERENCES, at_displacement
 from panda_mdp.methods.second.dominate import RADII, dominate
-from panda_mdp.methods.second.second import limit_attacker, second_objective
 from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.problem import Problem
@@ -68,40 +68,16 @@ class Objectives:
     """What `optimal` minds beside the loss.
 
     Options:
-        then NAME: What `optimal` makes best within --slack of the loss.
-        slack NUMBER: With --then: share of the loss to give; 0.01.
-        attacker NAME: With --limit: what an attacker may gain at most.
-        limit NUMBER: With --attacker: at most so often, or km off.
         radius KM: A guess this near counts.
         against NAME: Be better by every measure than this.
         displacement KM: Be better than noise of this mean displacement.
     """
 
-    then: MaybeText = None
-    slack: Number = None
-    attacker: MaybeText = None
-    limit: Number = None
-    radius: Number = None
+    radius: AtMost = None
     against: Reference | None = None
     displacement: Number = None
 
     def __post_init__(self) -> None:
-        # The method itself looks at names and numbers; here only at what goes together.
-        require(
-            self.slack is None or self.then,
-            "a slack is given for a second objective; name it with --then",
-            "--slack",
-        )
-        require(
-            (self.attacker is None) == (self.limit is None) and not (self.attacker and self.then),
-            "--attacker and --limit belong together, and exclude --then: give both, or --then",
-            "--attacker",
-        )
-        require(
-            not ((self.then or self.attacker) and told(self, "against", "displacement")),
-            "--against and --displacement exclude --then and --attacker: they mind every measure",
-            "--against",
-        )
         require(
             self.displacement is None or self.against in (None, "laplace", "plain-laplace"),
             f"{self.against!r} has a displacement of its own; leave --displacement out",
@@ -110,19 +86,11 @@ class Objectives:
 
     @property
     def reference(self) -> str | None:
-        """What to be better than by every measure; None where one objective is named, or none."""
-        near_guesses = self.radius is not None and not (self.then or self.attacker)
-        return self.against or (
-            "laplace" if near_guesses or self.displacement is not None else None
-        )
+        """What to be better than by every measure; None where the loss alone counts."""
+        return self.against or ("laplace" if told(self, "radius", "displacement") else None)
 
     def solver(self, problem: Problem) -> Callable[..., Any]:
         """What solves for them."""
-        if self.then:
-            asked = {"name": self.then, **told(self, "slack", "radius")}
-            return partial(second_objective, **asked)
-        if self.attacker:
-            return partial(limit_attacker, **told(self, "attacker", "limit", "radius"))
         if self.reference is None:
             return optimal
         radii = RADII if self.radius is None else [self.radius]
@@ -223,7 +191,7 @@ def solve(
     Asked for a --displacement, or for an epsilon and a --radius, it makes the table from which all
     who guess gain least, in shares of what planar Laplace noise of that displacement or epsilon
     gives away, at its loss; --against takes another reference. Otherwise the loss alone is made
-    least, or what --then or --attacker names: vulnerability, located or error.
+    least, and with --method optimal_then, within 1 % of it, how often a guess is right.
 
     Privacy follows the straight line, the streets (--metric road), or the density of junctions
     (--metric density): at epsilon 1 each place is then hidden among --people of them.
@@ -235,7 +203,7 @@ def solve(
     method = solving.method.strip()
     require(
         method == "optimal" or objectives == Objectives(),
-        f"--then, --attacker, --against and --radius are for the method 'optimal', not {method!r}",
+        f"--against, --radius and --displacement are for the method 'optimal', not {method!r}",
         "--method",
     )
     require(
@@ -262,7 +230,7 @@ def solve(
         numbers |= {"delta": table.delta, "violation": table.account.violation}
         write_json(json, numbers | {"download": table.download})
         return
-    for name in ("second", "limited", "dominates"):
+    for name in ("second", "dominates"):
         said = table.details.get(name, {})
         numbers[name] = {fact: said[fact] for fact in said if fact != "proof"} or None
     numbers |= picked(table, "method", "lower_bound", "seconds")
@@ -279,17 +247,10 @@ TABLE = {
     "expected loss": "{loss:.4g} {unit}",
 }
 SECOND = (
-    "the loss, then {what} within {percent:g} % of it: {value:.4g}{of}, with the loss alone "
-    "{before:.4g}{of}; no private table of loss {budget:.4g} {loss_unit} gets beyond "
-    "{bound:.4g}{of} ({proof})"
+    "the loss, then {objective} within {percent:g} % of it: {value:.4g}, with the loss alone "
+    "{before:.4g}; no private table of loss {budget:.4g} {loss_unit} gets beyond "
+    "{bound:.4g} ({proof})"
 )
-LIMITED = (
-    "the loss, with {what} at {side} {limit:.4g}{of} (it is {value:.4g}{of}); no private table "
-    "within that limit has less than {bound:.4g} {loss_unit} ({proof}), and without it the loss is "
-    "{loss_without:.4g} {loss_unit}"
-)
-
-
 DOMINATES = (
     "all that a guesser gains, at the loss of the reference ({loss[1]:.4g} {loss_unit}): each is "
     "at most {factor:.3f} of what the reference gives away, and no private table has less than "
@@ -321,26 +282,18 @@ def meaning(mechanism: Any) -> list[tuple[str, str]]:
 def _optimised(details: Any, problem: Any) -> str:
     """Which objectives a table of `optimal` was made for, and what is proved of the second."""
     loss_unit = problem.loss_unit
-    told = [details[name] for name in ("dominates", "second", "limited") if name in details]
-    if not told:
+    found = details.get("dominates") or details.get("second")
+    if not found:
         return "the loss alone, which helps who guesses; --radius minds that (docs/lab.md)"
-    proof = told[0].get("proof")
-    facts = told[0] | {"proof": proof.words if proof else "stated by this run, in no file proved"}
+    proof = found.get("proof")
+    facts = found | {"proof": proof.words if proof else "stated by this run, in no file proved"}
     if "dominates" in details:
         parts = ", ".join(
             f"{name} {a:.3g} of {b:.3g}" for name, (a, b) in facts["measures"].items()
         )
         said = DOMINATES.format(**facts, parts=parts, unit=problem.domain.unit, loss_unit=loss_unit)
         return said if facts["holds"] else f"NOT better by every measure: {said}"
-    within = "" if facts.get("radius") is None else f" within {facts['radius']:g} km"
-    return (SECOND if "second" in details else LIMITED).format(
-        **facts,
-        what=f"{facts['objective']}{within}",
-        of=f" {facts.get('unit') or ''}".rstrip(),
-        percent=100 * facts.get("slack", 0.0),
-        side="least" if facts["objective"] == "error" else "most",
-        loss_unit=loss_unit,
-    )
+    return SECOND.format(**facts, percent=100 * facts["slack"], loss_unit=loss_unit)
 
 
 @described
