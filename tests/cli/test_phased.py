@@ -133,8 +133,8 @@ def test_reports_of_both_phases_are_drawn_on_a_map(folder: Path, tmp_path: Path)
     summed = table.summed
     np.testing.assert_allclose(summed.weights / 2.0**62, table.matrix, atol=1e-15)
     assert summed.loss == pytest.approx(table.loss) and summed.audit.epsilon <= table.epsilon
-    for name, more in (("all.png", []), ("one.png", ["--record", "3"]), ("page.html", [])):
-        done = call("map", folder / "panda.pmdp", "--out", tmp_path / name, *more)
+    for name in ("all.png", "page.html"):
+        done = call("map", folder / "panda.pmdp", "--out", tmp_path / name)
         assert done.exit_code == 0, done.output
         assert (tmp_path / name).stat().st_size > 5_000
 
