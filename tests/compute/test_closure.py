@@ -364,6 +364,16 @@ def test_kernels_of_our_own_close_as_xla_does():
     assert closure.kernels == "xla"
 
 
+def test_kernels_of_our_own_close_any_number_of_outputs():
+    domain = random_domain("haversine", 150)
+    closure = dense("jax", domain, 70)
+    z = closure.start(table(150, 70))
+    epsilon = 1.0 / float(np.median(domain.neighbours(1)[1]))
+    found = np.asarray(closure.close(z, epsilon))
+    closure.kernels = "interpret"
+    assert np.array_equal(np.asarray(closure.close(z, epsilon)), found)
+
+
 def test_many_chunks_of_pairs_are_one():
     from panda_mdp.compute.jax.blocks import CHUNK, distances
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy
@@ -10,7 +12,7 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
-from panda_mdp.errors import InfeasibleError, MethodError, TimeLimitError
+from panda_mdp.errors import InfeasibleError, MethodError, Stopped, TimeLimitError
 from panda_mdp.meaning.epsilon import least_epsilon
 from panda_mdp.methods.certify import Budget
 from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine
@@ -376,3 +378,15 @@ def test_tiles_and_accelerators_bracket_the_same_factor(backend):
     assert seen.error >= theirs.error * (1 - 1e-4)
     for radius in (0.6, 1.1):
         assert seen.located[radius] <= told["factor"] * theirs.located[radius] * (1 + 1e-9)
+
+
+def test_time_is_left_to_certify_what_was_reached():
+    """By a clock that counts looks: iterations end early enough for what is at hand to come out."""
+    problem, looks = grid(7, 2.0), itertools.count()
+    reference = pm.remap(pm.planar_laplace(problem))
+    budget = Budget(1e-5, 200.0, clock=lambda: next(looks) * 0.1)
+    measures = measures_of(problem, [reference], (0.5,))
+    ours = dominance.least_factor(problem, [reference], measures, budget, backend="cpu")
+    facts = ours.details["dominates"]
+    assert facts["stopped"] is Stopped.TIME_LIMIT
+    assert facts["factor"] < 0.95

@@ -41,6 +41,7 @@ from panda_mdp.compute.jax.device import (
     make_mesh,
     measures,
     members_of,
+    memory,
     precise,
 )
 from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR, MEMORY_FULL, WIDTH, host_rate
@@ -49,8 +50,12 @@ from panda_mdp.space.tiles import TILE
 
 SPARE = 1.02
 """Of the reach: pairs are listed a little farther than they are asked for, and not again."""
-MOST_DISTANCES = 1 << 20
-"""Pairs of tiles whose distances are held, 32 KB for each; of more they are computed as needed."""
+DISTANCES = 3 * 8 * TILE**2
+"""Bytes of the distances of a pair of tiles, and of what they come to while a table is closed."""
+HELD = 1 / 3
+"""Of a device's memory: what distances may take; of more pairs they are computed as needed."""
+MOST_HELD = 1 << 19
+"""Pairs of which they are held where the memory is not known."""
 BETWEEN_ROUNDS = 40
 """Most rounds between two over all sources."""
 TOUCHING = float(np.finfo(np.float64).tiny)
@@ -105,6 +110,7 @@ class JaxClosure(Closure):
         self.cut = BlockCut(np.arange(outputs)[None], np.zeros(outputs), dense)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         self._lists: list[tuple[float, Near]] = []
+        self._most_held = int(HELD * memory(mesh) / DISTANCES) or MOST_HELD
         self._pairs: Pairs | None = None
         self._weighted: tuple[FloatArray, Array] | None = None
         self._seen: tuple[BoolArray, BoolArray, tuple[Array, Array]] | None = None
@@ -153,8 +159,7 @@ class JaxClosure(Closure):
         """Pairs of tiles within `reach` of each other, at least.
 
         The shortest and the longest list are kept: a later call asks for the same, of lengths that
-        are compiled for. With their distances, and as one list, where tables of many groups read
-        them again and again.
+        are compiled for. With their distances, and as one list where tables have many groups.
         """
         many = self.cut.blocks.floors is not None
         place = next((k for k, (far, _) in enumerate(self._lists) if far >= reach), None)
@@ -173,7 +178,7 @@ class JaxClosure(Closure):
             place = len(self._lists)
             self._lists.append((SPARE * reach, near))
         reach, near = self._lists[place]
-        if many and near.table is None and len(near.first) <= MOST_DISTANCES:
+        if near.table is None and len(near.first) <= self._most_held:
             near = near._replace(table=blocks.distances(near, self._real))
             self._lists[place] = (reach, near)
         return near

@@ -159,6 +159,11 @@ class Placement:
         return np.asarray(array)[..., : self.outputs]
 
 
+def memory(mesh: Mesh) -> int:
+    """Bytes that one device has; 0 where it does not say."""
+    return int((mesh.devices.flat[0].memory_stats() or {}).get("bytes_limit", 0))
+
+
 def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> None:
     """Refuse a job that does not fit, with the size that it needs and the devices that hold it.
 
@@ -166,8 +171,7 @@ def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> Non
     memory of one device in bytes, asked of the device where None.
     """
     if available is None:
-        statistics = mesh.devices[0].memory_stats()
-        available = int(statistics["bytes_limit"]) if statistics else 0
+        available = memory(mesh)
     count = mesh.devices.size
     if available and needed / count > available:
         enough = math.ceil(needed / available)

@@ -17,6 +17,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from panda_mdp.base.text import Facts
+from panda_mdp.compute.pairs import WIDTH
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.space.tiles import TILE
 
@@ -116,8 +117,11 @@ def raised(
     interpret: bool = False,
 ):
     """max over k in [low[b], high[b]) and rows j of z[source[k], j] factors[pair[k], j, i], for
-    every block b and its rows i that are `active` (blocks, 64); and of what they are."""
-    blocks, _, width = z.shape
+    every block b and its rows i that are `active` (blocks, 64); and of what they are. Each program
+    has `WIDTH` outputs of a block."""
+    (blocks, _, outputs), missing = z.shape, -z.shape[2] % WIDTH
+    parts = jnp.pad(z, ((0, 0), (0, 0), (0, missing))).reshape(blocks, TILE, -1, WIDTH)
+    parts = jnp.moveaxis(parts, 2, 0)
 
     def kernel(
         all_ref,
@@ -130,7 +134,7 @@ def raised(
         active_ref,
         out_ref,
     ) -> None:
-        block = pl.program_id(0)
+        block, part = pl.program_id(0), pl.program_id(1)
 
         def one(k, best):
             other = source_ref[k]
@@ -138,22 +142,24 @@ def raised(
 
             def row(j, best):
                 factor = factors_ref[which, j, :]
-                entries = all_ref[other, j, :]
+                entries = all_ref[part, other, j, :]
                 return jnp.maximum(best, factor[:, None] * entries[None, :])
 
             return jax.lax.fori_loop(0, TILE, row, best)
 
-        own = own_ref[0]
+        own = own_ref[0, 0]
         best = jax.lax.fori_loop(low_ref[block], high_ref[block], one, own)
-        out_ref[0] = jnp.where(active_ref[0][:, None], best, own)
+        out_ref[0, 0] = jnp.where(active_ref[0][:, None], best, own)
 
-    table = pl.BlockSpec((1, TILE, width), lambda block: (block, 0, 0))
+    table = pl.BlockSpec((1, 1, TILE, WIDTH), lambda block, part: (part, block, 0, 0))
+    rows = pl.BlockSpec((1, TILE), lambda block, part: (block, 0))
     run = pl.pallas_call(
         kernel,
-        grid=(blocks,),
-        out_shape=jax.ShapeDtypeStruct(z.shape, z.dtype),
-        in_specs=[*[ANYWHERE] * 6, table, pl.BlockSpec((1, TILE), lambda block: (block, 0))],
+        grid=(blocks, len(parts)),
+        out_shape=jax.ShapeDtypeStruct(parts.shape, z.dtype),
+        in_specs=[*[ANYWHERE] * 6, table, rows],
         out_specs=table,
         **_options(interpret),
     )
-    return run(z, factors, low, high, source, pair, z, active)
+    out = run(parts, factors, low, high, source, pair, parts, active)
+    return jnp.moveaxis(out, 0, 2).reshape(blocks, TILE, -1)[:, :, :outputs]

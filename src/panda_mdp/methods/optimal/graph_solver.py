@@ -207,7 +207,8 @@ class GraphSolver(Halpern):
         self._on_nodes = self.program
         share = self.on.shares()
         steep = self.on.steepness(self._entry_scale**2 / share[:, None])
-        self._steep = np.maximum(steep, FAINTEST * (steep.max() or 1.0))
+        # As an array of the machine that iterates, which NumPy's functions would take it from.
+        self._steep = steep.clip(FAINTEST * (float(steep.max()) or 1.0))
         self._stiffen(forms.stiffness * share)
 
     def _built(self) -> None:
