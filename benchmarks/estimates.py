@@ -352,8 +352,8 @@ def compare(domain: pm.Domain, zones: list, epsilon: float, other: dict, measure
         seen = f"   {measured[name]:9.4g} by multi-freq-ldpy" if name in measured else ""
         print(f"  {name:<26}{value:10.4g}{seen}")
     print(
-        f"  {'least_variance':<26}{found['variance']:10.4g}   no table below "
-        f"{found['at_least']:.4g}, "
+        f"  {'least_variance':<26}{found['variance']:10.4g}   none read so below "
+        f"{found['read_so']:.4g}, no table below {found['at_least']:.4g}, "
         f"{table.problem.outputs_count} outputs, {used:.0f} s of processor",
         flush=True,
     )

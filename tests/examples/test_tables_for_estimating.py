@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from examples_loaded import load
+from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.base.threads import within
@@ -92,6 +93,43 @@ def test_the_bound_on_a_map_is_below_all_that_is_found(made: pm.Mechanism) -> No
     for part in (0.0, 0.2, 0.5, 1.0):
         mixed = np.hstack([part * other + 1e-12, (1 - part) * made.matrix + 1e-12])
         assert variance(mixed / mixed.sum(axis=1, keepdims=True), zones) > least
+
+
+def least_read_so(table: pm.Mechanism, zones: np.ndarray) -> float:
+    """The least variance of unbiased tables whose report y is read as the table's: one LP."""
+    size, prior = len(zones), np.full(len(zones), 1 / len(zones))
+    wanted, chance = zones - prior @ zones, prior @ table.matrix
+    matrix = np.array(table.matrix)[:, chance > 0]
+    columns = matrix / chance[chance > 0]
+    told = information(columns, chance[chance > 0])
+    readings = np.linalg.solve(told, wanted).T @ columns
+    count = readings.shape[1]
+    cost = np.tile(np.square(readings).sum(axis=0), size) / size
+    sums = np.kron(np.eye(size), np.vstack([readings, np.ones(count)]))
+    right = np.hstack([wanted, np.ones((size, 1))]).reshape(-1)
+    odds = np.exp(table.epsilon * table.problem.domain.distances())
+    private = np.vstack(
+        [
+            np.kron(np.eye(size)[x] - odds[x, other] * np.eye(size)[other], np.eye(count))
+            for x, other in itertools.permutations(range(size), 2)
+        ]
+    )
+    found = linprog(cost, private, np.zeros(len(private)), sums, right, method="highs")
+    assert found.status == 0
+    return float(found.fun)
+
+
+@pytest.mark.parametrize(("count", "metric"), [(5, "equal"), (6, "line"), (9, "grid")])
+def test_no_table_that_is_read_so_has_less_than_its_bound(count: int, metric: str) -> None:
+    """By the whole linear program; the bound of one step is near it."""
+    line = pm.Domain.from_vectors(0.4 * np.arange(count)[:, None])
+    domain = {"equal": pm.Domain.from_matrix(1.0 - np.eye(count)), "line": line, "grid": GRID}
+    zones = ZONES if metric == "grid" else [k // 2 for k in range(count)]
+    table = least_variance(domain[metric], zones, 3.0)
+    least = least_read_so(table, np.eye(max(zones) + 1)[zones])
+    told = table.details
+    assert told["at_least"] <= told["read_so"] <= least * (1 + 1e-7)
+    assert least <= told["variance"] * (1 + 1e-6) and told["read_so"] > 0.9 * told["variance"]
 
 
 def test_estimates_read_it(made: pm.Mechanism) -> None:
