@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any, Literal, TypeVar
 
@@ -138,17 +136,3 @@ def amount(number: str, unit: str | None) -> str:
     """
     names = _ONE if number == "1" else _MANY
     return f"{number} {names.get(unit or '', unit or '')}".rstrip()
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as lines, with the columns that any of them has.
-
-    >>> as_csv([{"a": 1}, {"b": "x"}]).split()
-    ['a,b', '1,', ',x']
-    """
-    out = io.StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(out, list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()

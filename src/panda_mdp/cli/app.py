@@ -37,7 +37,6 @@ from panda_mdp.errors import PandaError
 from panda_mdp.meaning.attack import hides_nothing
 from panda_mdp.panda.file import decode_panda, load
 from panda_mdp.privacy.audit import audit as audit_table
-from panda_mdp.survey.bench import MethodRun
 from panda_mdp.survey.registry import choose_methods
 from panda_mdp.survey.registry import methods as existing
 from panda_mdp.table.decode import at_path, examine, inspect, promise
@@ -120,7 +119,7 @@ def _root(
 
 @app.command()
 @described
-def demo(out: Path = Path("out/demo"), json: Json = None) -> None:
+def demo(out: Path = Path("out/demo")) -> None:
     """Compare methods on a synthetic city and draw a map and a chart.
 
     1,000 records, 100 outputs, one task, epsilon 5 per km. Each method runs in a fresh process
@@ -132,13 +131,7 @@ def demo(out: Path = Path("out/demo"), json: Json = None) -> None:
     """
     from panda_mdp.cli.demo import run_demo
 
-    _finish(run_demo(out, output_console()), json)
-
-
-def _finish(outcomes: list[MethodRun], json: Path | None) -> None:
-    """Write the rows of a comparison; exit code 1 where a method failed."""
-    write_json(json, [outcome.row() for outcome in outcomes])
-    raise typer.Exit(any(outcome.failed for outcome in outcomes))
+    raise typer.Exit(any(outcome.failed for outcome in run_demo(out, output_console())))
 
 
 @app.command()
@@ -171,7 +164,8 @@ def compare(
     outcomes = list(run_all(named, problem, (limit or None,) * len(named)))
     title = city if words_problem else f"{city}, {drawn.tasks} task(s)"
     print_comparison(output_console(), outcomes, title)
-    _finish(outcomes, json)
+    write_json(json, [outcome.row() for outcome in outcomes])
+    raise typer.Exit(any(outcome.failed for outcome in outcomes))
 
 
 @app.command()

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from panda_mdp.base.atomic import write_whole
-from panda_mdp.base.text import Facts, as_csv
+from panda_mdp.base.text import Facts
 from panda_mdp.city.places import Places, load_places
 from panda_mdp.cli.frame import check_target, output_console, working, write_json
 from panda_mdp.cli.options import (
@@ -19,7 +18,6 @@ from panda_mdp.cli.options import (
     Json,
     MaybePath,
     MaybeText,
-    NewFile,
     NonNegative,
     Picture,
     Positive,
@@ -89,7 +87,6 @@ def estimate(
     reports: Path,
     outlines: Outlines,
     reported: Reported,
-    out: NewFile = None,
     map: Picture = None,
     html: Html = None,
     json: Json = None,
@@ -102,7 +99,6 @@ def estimate(
     Options:
         table TABLE: The mechanism that the reports were drawn from (.pmdp).
         reports FILE: Reports, as perturb writes them: .csv, .tsv, .ndjson, .parquet.
-        out FILE: Also write the numbers as CSV.
         map FILE: Also draw the shares as a map (.png, .svg, .pdf).
         html FILE: Also write one page with tables and pictures.
     """
@@ -123,8 +119,6 @@ def estimate(
             found = estimate_shares(reports, release, places, columns=named, by=by)
     rows = list(found.rows())
     shown = _show(repr(release), rows, NOTES)
-    if out is not None:
-        write_whole(out, as_csv(rows))
     if map is not None:
         save_figure(draw_density(found, release.problem.domain, places), map)
     if html is not None:

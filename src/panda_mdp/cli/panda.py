@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import typer
@@ -28,7 +26,6 @@ from panda_mdp.cli.options import (
     told,
 )
 from panda_mdp.cli.printing import show, tell
-from panda_mdp.errors import MissingDependencyError
 from panda_mdp.panda.audit import audit_panda
 from panda_mdp.panda.balls import BallAnchors
 from panda_mdp.panda.calibrate import SearchSpace, calibrate, wire_bytes
@@ -37,10 +34,8 @@ from panda_mdp.panda.run import PandaResult, study_panda
 from panda_mdp.panda.run import panda as run_both
 from panda_mdp.panda.selection import CENTRE_SHARE, Budgets, PandaOptions
 from panda_mdp.plot import draw_anchors, draw_calibration, save_figure
+from panda_mdp.plot.style import new_figure
 from panda_mdp.problem import Problem
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COINS = ("alpha", "rate")
 
@@ -121,6 +116,8 @@ def panda(
         out DIR: Folder for the results.
     """
     clock = time.perf_counter()
+    # Where nothing can be drawn, that is said before the work and not after it.
+    new_figure(1, 1)
     with working("drawing the problem"):
         source, problem = drawn.read(city, prior=prior)
     require(
@@ -130,7 +127,6 @@ def panda(
         "--candidates",
     )
     frontier: list[Facts] = []
-    wrote: list[str] = []
     delta = choice.delta
     if not choice.calibrate:
         selection = choice.selection(problem)
@@ -144,9 +140,11 @@ def panda(
         rows = [row for one in frontier for row in tell(FITTING, **one, unit=problem.loss_unit)]
         show("What fits: loss, bytes, what the upload tells", rows)
         if found.best is not None:
-            wrote += _picture(out / "frontier.png", lambda: draw_calibration(found, problem))
+            out.mkdir(parents=True, exist_ok=True)
+            save_figure(draw_calibration(found, problem), out / "frontier.png")
+            typer.echo(f"Wrote frontier.png to {out}.")
         if found.best is None or found.best.selection is None:
-            typer.echo("\n".join([*(f"Wrote {name} to {out}." for name in wrote), found.binding]))
+            typer.echo(found.binding)
             raise typer.Exit(1)
         selection, delta = found.best.selection, found.best.delta
     people = np.random.default_rng(drawn.seed).choice(problem.size, users)
@@ -174,9 +172,9 @@ def panda(
     out.mkdir(parents=True, exist_ok=True)
     with working("drawing"):
         run.save(out / "panda.pmdp")
-        wrote += _picture(out / "anchors.png", lambda: draw_anchors(run, 0, city=source.city))
+        save_figure(draw_anchors(run, 0, city=source.city), out / "anchors.png")
     show(f"PAnDA on {city}", FACTS, out / "results.json", facts)
-    typer.echo(f"Wrote {', '.join([*wrote, 'results.json', 'panda.pmdp'])} to {out}.")
+    typer.echo(f"Wrote anchors.png, results.json, panda.pmdp to {out}.")
     raise typer.Exit(not verdict.holds)
 
 
@@ -224,12 +222,3 @@ FACTS = {
     "seconds": "{seconds:.1f}",
 }
 """How the figures of a run are printed."""
-
-
-def _picture(target: Path, draw: Callable[[], Figure]) -> list[str]:
-    """The name of a picture that was drawn; none where matplotlib is missing."""
-    with suppress(MissingDependencyError):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        save_figure(draw(), target)
-        return [target.name]
-    return []
