@@ -27,16 +27,6 @@ def test_explain_says_the_sentence(file):
     assert "100 m: right at most 62 times in 100" in done.stdout
 
 
-def test_a_record_comes_from_standard_input_alone(file):
-    done = RUNNER.invoke(app, ["explain", str(file), "--record"], input="4\n")
-    assert done.exit_code == 0, done.stderr
-    assert "your place" in done.stdout
-    assert RUNNER.invoke(app, ["explain", str(file), "--record", "4"]).exit_code == 2
-    bad = RUNNER.invoke(app, ["explain", str(file), "--record"], input="41.91234,999\n")
-    assert bad.exit_code == 2
-    assert "41.91234" not in bad.output
-
-
 def test_attack_prints_and_writes_the_same(file, tmp_path):
     target = tmp_path / "attack.json"
     done = RUNNER.invoke(app, ["attack", str(file), "--radius", "0.3", "--json", str(target)])

@@ -117,7 +117,7 @@ def test_info_audit_and_explain_speak_of_both_phases(folder: Path, tmp_path: Pat
     assert "except with probability" not in said.stdout
     assert "bytes" in said.stdout
     assert "the own row, which fades at the ball's edge" in " ".join(said.stdout.split())
-    assert call("explain", file, "--record", stdin="1\n").exit_code == 2
+    assert call("explain", file, "--against", "android").exit_code == 2
     verify = call("verify", file)
     assert verify.exit_code == 0, verify.output
     assert "over all pairs, centre and report" in verify.stdout

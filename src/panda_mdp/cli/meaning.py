@@ -21,12 +21,10 @@ from panda_mdp.cli.options import (
     Number,
     Positive,
     Seed,
-    SnapLimit,
     TableFile,
     described,
     require,
 )
-from panda_mdp.cli.perturb import read_lines, record_of
 from panda_mdp.cli.printing import show, tell
 from panda_mdp.cli.solve import Reference, problem_of_words
 from panda_mdp.meaning.attack import attack as attack_on
@@ -51,37 +49,23 @@ ATTACKED = {
 
 
 @described
-def explain(
-    file: TableFile,
-    record: bool = False,
-    snap_limit: SnapLimit = 0.5,
-    against: Reference | None = None,
-) -> None:
-    """Say in plain language what a saved mechanism means for people, or for one place.
+def explain(file: TableFile, against: Reference | None = None) -> None:
+    """Say in plain language what a saved mechanism means for people.
 
-    The place is read from standard input, never from the arguments. What is said of one place is
-    as secret as the place: mind where it is written.
+    What it means for one place, the page of `map` shows, and `pm.explain` says.
 
     Options:
-        record: Speak of one place, read as lat,lon or index from standard input.
         against NAME: Say beside it what this gives away.
     """
     if inspect(file).phased:
-        require(
-            not (record or against),
-            "a file of PAnDA is explained as a whole, in words",
-        )
+        require(against is None, "a file of PAnDA is explained as a whole, in words")
         with working("auditing both phases"):
             typer.echo("\n".join(at_path(file, decode_panda).explain()))
         return
     with working("auditing and measuring"):
         mechanism = load_mechanism(file)
-        domain = mechanism.problem.domain
-        mine = None
-        if record:
-            mine = record_of(domain, next(read_lines(domain, sys.stdin)), snap_limit)
         reference = None if against is None else REFERENCES[against](mechanism.problem)
-        said = explanation_of(mechanism, mine, against=reference).text
+        said = explanation_of(mechanism, against=reference).text
     typer.echo(said, nl=False)
 
 

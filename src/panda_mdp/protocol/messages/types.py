@@ -14,7 +14,7 @@ MOST_TOKENS = 10_000
 
 T = TypeVar("T")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-"""Names of tables, deployments and domains: safe in a path, an ETag and a log."""
+"""Names of tables, deployments and domains: safe in a path and a log."""
 ClientId = Annotated[
     str,
     Field(

@@ -84,8 +84,8 @@ def create_app(
         gate,
         allow_origins=list(settings.cors_origins),
         allow_methods=["GET", "POST", "PATCH", "DELETE"],
-        allow_headers=["authorization", "content-type", "if-none-match"],
-        expose_headers=["etag", "retry-after"],
+        allow_headers=["authorization", "content-type"],
+        expose_headers=["retry-after"],
     )
 
 

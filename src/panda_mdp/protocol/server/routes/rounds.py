@@ -31,7 +31,6 @@ from panda_mdp.protocol.messages.types import Name, Version
 from panda_mdp.protocol.server.failures import Failure, unavailable
 from panda_mdp.protocol.server.routes import (
     Admin,
-    Limit,
     Reading,
     Reporter,
     Routes,
@@ -138,17 +137,12 @@ def post_round(
 
 
 @router.serves("GET", ROUNDS, RoundList)
-def get_rounds(
-    session: Reading,
-    name: Name,
-    before: Version = 2**31 - 1,
-    limit: Limit = 100,
-) -> RoundList:
-    """The latest rounds of a deployment, the oldest first; `before` pages back."""
+def get_rounds(session: Reading, name: Name) -> RoundList:
+    """The latest hundred rounds of a deployment, the oldest first."""
     row = find(session, name)
     anchors_request(row)
-    mine = select(RoundRow).filter_by(deployment=row.id).where(RoundRow.round < before)
-    rows = session.scalars(mine.order_by(RoundRow.round.desc()).limit(limit)).all()
+    mine = select(RoundRow).filter_by(deployment=row.id).order_by(RoundRow.round.desc())
+    rows = session.scalars(mine.limit(100)).all()
     return RoundList(rounds=[RoundInfo.model_validate(each) for each in rows[::-1]])
 
 
