@@ -17,7 +17,7 @@ from second_checker import checker
 
 import panda_mdp as pm
 from panda_mdp.errors import FileFormatError, NotForReleaseError, PrivacyError
-from panda_mdp.plot.html import _records
+from panda_mdp.plot.html import map_data
 from panda_mdp.table import container
 from panda_mdp.table.decode import examine
 
@@ -414,7 +414,7 @@ def test_every_printer_marks_what_a_file_says_of_itself(tmp_path):
     assert (table.method, table.problem.prior_source) == ("proved best", "a survey")
     shown = (
         *(repr(table), repr(table.simulate(1)), repr(pm.explain(table))),
-        *(repr(pm.attack(table)), _records(table, np.zeros((6, 2)))["method"]),
+        *(repr(pm.attack(table)), map_data(None, table)["records"]["tables"][0]["method"]),
     )
     assert all("proved best (unverified)" in text for text in shown)
     for text in (pm.explain(table).text, repr(pm.attack(table))):

@@ -112,7 +112,6 @@ def map_data(
     streets = records = None
     if city is not None:
         streets = {
-            "name": city.name,
             "nodes": city.nodes,
             "streets": city.streets,
             "km": round(city.total_km, 1),
@@ -151,10 +150,6 @@ def _records(table: Table, places: FloatArray) -> Facts:
     epsilons = local_epsilons(table)
     return {
         "count": problem.size,
-        "method": str(table.method),
-        "guarantee": table.audit.holds,
-        "epsilon": problem.epsilon,
-        "audited": table.audit.epsilon,
         "unit": problem.domain.unit,
         "loss": table.loss,
         "loss_unit": problem.loss_unit,

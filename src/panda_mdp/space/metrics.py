@@ -68,11 +68,6 @@ class Metric(RebuiltOnCopy, ABC):
     def __post_init__(self) -> None:
         vars(self).update({name: frozen(array) for name, array in self.arrays().items()})
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"a metric does not change, and audits rest on it: make a new one with other {name}"
-        )
-
     def arrays(self) -> dict[str, FloatArray]:
         """What defines the metric, for files and fingerprints."""
         given: Any = self
