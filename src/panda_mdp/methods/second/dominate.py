@@ -37,7 +37,6 @@ from panda_mdp.methods.optimal.optimal import Machine
 from panda_mdp.methods.optimal.program import Program
 from panda_mdp.methods.second.limits import Limit
 from panda_mdp.methods.second.objectives import (
-    ON_THE_WAY,
     Forms,
     Gain,
     Guesses,
@@ -47,7 +46,14 @@ from panda_mdp.methods.second.objectives import (
     guess_sets,
     place_error,
 )
-from panda_mdp.methods.second.second import bounded, concluded, first_table, second_solve
+from panda_mdp.methods.second.second import (
+    LEAST_LIMIT_WORK,
+    LIMIT_WORK,
+    bounded,
+    concluded,
+    first_table,
+    second_solve,
+)
 from panda_mdp.problem import Problem
 from panda_mdp.table.claims import Term
 from panda_mdp.table.mechanism import Mechanism, Table
@@ -67,11 +73,15 @@ ERROR_ROUNDING = 1e-4
 """Share of the error that may be missing: of a reference whose reports are its own best guesses the
 error is the loss, which integers meet from one side only."""
 UNDER = 1 - ERROR_ROUNDING / 4
+ERROR_AT_REST = 1e-8
+"""Precision of the guesses behind the errors that are compared."""
 LEAST_SECONDS = 1e-3
 """Of a limit: what is left of it at least, for a table that takes no time."""
 FIRST_GAPS = (0.05, 0.01)
 """Of the table that is begun with, which need not lose the least; where it loses too much the next
 one is nearer to that."""
+WORK = (LEAST_LIMIT_WORK, 4 * LIMIT_WORK)
+"""Iterations, of those of the table that is begun with."""
 EXACT_ENTRIES = 2_000
 """Entries of a table up to which the LP goes to HiGHS: seconds."""
 
@@ -316,7 +326,7 @@ def least_factor(
     # The first loss is limited exactly.
     forms = Combined.about(measures, [*limits[:1], *limits[2:]])
     limit = Limit(forms, first, most, enough=1.0 if decide else None)
-    standing = second_solve(limit, before, budget, progress)
+    standing = second_solve(limit, before, budget, progress, WORK)
     best = standing.certified
     gained = sorted((m.gain.value(best.matrix), m.reference, m.name) for m in measures)
     factor = max(value / reference for value, reference, _ in gained)
@@ -355,7 +365,7 @@ def under(tables: Sequence[Table], prior: FloatArray) -> tuple[float, float]:
     less than `ERROR_ROUNDING`."""
     seen = [(replace(table.problem, prior=prior), table.matrix) for table in tables]
     loss = min(problem.expected_loss(matrix) for problem, matrix in seen)
-    off = (place_error(problem, matrix, ON_THE_WAY) for problem, matrix in seen)
+    off = (place_error(problem, matrix, ERROR_AT_REST) for problem, matrix in seen)
     return float(loss), max(off)
 
 
