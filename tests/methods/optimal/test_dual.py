@@ -129,6 +129,8 @@ def test_within_a_box_a_row_costs_what_filling_it_costs():
     problem = Problem(domain, [0, 1], [[1.0, 3.0], [5.0, 2.0]], 1.0)
     none = Graph(np.empty((0, 2), dtype=np.int64), np.empty(0))
     most = np.array([[0.25, 1.0], [1.0, 0.5]])
-    found = boxed_bound(problem, none, np.empty((2, 0, 2)), most, problem.weighted_loss)
+    found = boxed_bound(
+        problem, edge_multipliers(none, np.empty((2, 0, 2))), most, problem.weighted_loss
+    )
     exact = 0.5 * (0.25 * 1 + 0.75 * 3) + 0.5 * (0.5 * 2 + 0.5 * 5)
     assert exact * (1 - 1e-14) <= found <= exact

@@ -55,7 +55,9 @@ def test_numpy_bound_subtracts_its_rounding():
     true = exact(problem, graph.ends, growths(problem, graph.length)[1])
     found = dual_bound(problem, edge_multipliers(graph, multipliers))
     assert true - Fraction(1e-12) <= Fraction(found) <= true
-    boxed = boxed_bound(problem, graph, multipliers, np.ones((2 * SIDE, 1)), problem.weighted_loss)
+    boxed = boxed_bound(
+        problem, edge_multipliers(graph, multipliers), np.ones((2 * SIDE, 1)), problem.weighted_loss
+    )
     assert true - Fraction(1e-12) <= Fraction(boxed) <= true
 
 

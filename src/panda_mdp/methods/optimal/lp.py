@@ -313,9 +313,9 @@ class SmallLp(OneLp):
         problem = self.problem
         prices = self.scale * self.answer.prices[problem.size :] * self._factors
         found = multipliers(prices, self.exponent, problem.outputs_count)
-        self.proofs.append(Proved(problem, edge_multipliers(self.graph, found)))
-        most = self._most * INFLATED
-        return boxed_bound(problem, self.graph, found, most, problem.weighted_loss)
+        edges = edge_multipliers(self.graph, found)
+        self.proofs.append(Proved(problem, edges))
+        return boxed_bound(problem, edges, self._most * INFLATED, problem.weighted_loss)
 
     def proof(self) -> Proved:
         return max(self.proofs, key=lambda proof: proof.value)

@@ -509,13 +509,7 @@ def free_proof(problem: Problem) -> Proved:
     return Proved(problem, Multipliers.of(none, np.empty((0, problem.outputs_count))))
 
 
-def boxed_bound(
-    problem: Problem,
-    graph: Graph,
-    multipliers: FloatArray,
-    most: FloatArray,
-    cost: FloatArray,
-) -> float:
+def boxed_bound(problem: Problem, edges: Multipliers, most: FloatArray, cost: FloatArray) -> float:
     """`table.bound.dual_bound` for tables whose entries are at most `most` (K x m), as those of an
     optimal one are known to be.
 
@@ -524,7 +518,6 @@ def boxed_bound(
     fill the row. Entries that are tiny because they are expensive then weigh little, however far
     their own reduced costs are from exact.
     """
-    edges = edge_multipliers(graph, multipliers)
     reduced = np.concatenate([*reduced_blocks(problem, edges, cost)])
     along = np.argsort(reduced, axis=1)
     filled = np.cumsum(np.take_along_axis(most, along, 1), axis=1)

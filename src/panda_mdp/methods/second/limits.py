@@ -401,11 +401,12 @@ class ExactLimit(LimitSolver, OneLp):
         forms, price = self.goal.priced(ceilings, prices[:-1])
         shares = -np.concatenate(weights).reshape(-1, outputs)
         trade = Trade(limit.on_loss, limit.most, forms, shares, price, float(prices[-1]))
-        edges = multipliers(edge * self._factors, self.exponent, outputs)
-        cost = trade.cost(problem)
-        proof = trade.proof(problem, edge_multipliers(graph, edges))
+        found = multipliers(edge * self._factors, self.exponent, outputs)
+        edges = edge_multipliers(graph, found)
+        proof = trade.proof(problem, edges)
         self.trades += () if proof is None else (proof,)
-        return trade.bound(boxed_bound(problem, graph, edges, self._most * INFLATED, cost))
+        most = self._most * INFLATED
+        return trade.bound(boxed_bound(problem, edges, most, trade.cost(problem)))
 
     def table(self, values: FloatArray) -> FloatArray:
         shares = np.maximum(values[: self.problem.loss.size], 0.0)
