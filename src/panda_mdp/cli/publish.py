@@ -14,7 +14,7 @@ from panda_mdp.city.city import City
 from panda_mdp.city.draw import find_city
 from panda_mdp.cli.client import Account, Period, Server, read_token
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import Crs, MaybePath, MaybeText, Positive, Seed, described, require
+from panda_mdp.cli.options import Crs, MaybePath, MaybeText, Positive, described, require
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.panda.file import load
 from panda_mdp.panda.panda_table import PandaTable
@@ -78,7 +78,6 @@ def publish(
     file: Path,
     survey: Survey,
     city: Annotated[str, typer.Option("--map")] = "",
-    seed: Seed = 0,
     names: MaybePath = None,
     crs: Crs = None,
 ) -> None:
@@ -104,9 +103,7 @@ def publish(
         places = records.metric.kind == "haversine"
         if city:
             require(places, "the table's records are not places on a map; leave it out", "--map")
-            streets = _streets(
-                find_city(city, records.size, seed, crs), names or Path(city), records
-            )
+            streets = _streets(find_city(city, records.size, 0, crs), names or Path(city), records)
     deployment = survey.deployment("panda" if isinstance(table, PandaTable) else "table")
     with account.wire(network=Network(timeout_s=900)) as wire, working("publishing"):
         if places:

@@ -24,7 +24,7 @@ from panda_mdp.base.text import picked
 from panda_mdp.city.draw import SYNTHETIC
 from panda_mdp.cli.client import Account, Address
 from panda_mdp.cli.frame import working
-from panda_mdp.cli.options import Drawn, FromOne, MaybePath, comma_separated, described, require
+from panda_mdp.cli.options import Drawn, MaybePath, comma_separated, described, require
 from panda_mdp.cli.publish import Survey, publish
 from panda_mdp.errors import InvalidInputError
 from panda_mdp.methods.optimal.optimal import optimal
@@ -166,21 +166,19 @@ class Bounds:
         address_rate NUMBER: Requests per second of one address without a token.
         enrol_rate NUMBER: People of one address that may enrol in a minute.
         cors ORIGINS: Other origins that may call, by commas.
-        retention_days DAYS: Delete what users sent after so many days.
     """
 
     token_rate: Rate = 50.0
     address_rate: Rate = 50.0
     enrol_rate: Rate = 10.0
     cors: str = ""
-    retention_days: FromOne = None
 
     def settings(self, log_addresses: bool) -> Settings:
         """As the server takes them."""
         from panda_mdp.protocol.server.context import Settings
 
         return Settings(
-            **picked(self, "token_rate", "address_rate", "retention_days"),
+            **picked(self, "token_rate", "address_rate"),
             token_burst=4 * self.token_rate,
             address_burst=10 * self.address_rate,
             enrol_rate=self.enrol_rate / 60,

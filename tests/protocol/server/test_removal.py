@@ -63,7 +63,10 @@ class Site:
             row = examine(encode(small_table(small_domain())))
             store_table(session, KEY, "city", row)
             request = TableDeploymentRequest(
-                kind="table", name="main", table=TableRef(name="city", version=1)
+                kind="table",
+                name="main",
+                table=TableRef(name="city", version=1),
+                retention_days=1,
             )
             self.id = store_deployment(session, request, row.promise)[0].id
             code = invite(session, 3)
@@ -142,7 +145,7 @@ def test_a_token_a_receipt_and_a_persons_own_word(site: Site) -> None:
 
 def test_what_is_set_aside_goes_by_its_age_too(site: Site) -> None:
     site.change("exclude", batch=site.batch)
-    assert remove_old(site.store, most_days=1, now=NOW + 3 * DAY_MS) == 12
+    assert remove_old(site.store, now=NOW + 3 * DAY_MS) == 12
     with site.store.read() as session:
         assert not session.scalars(select(ReportRow)).all()
         assert find(session, "main").id == site.id

@@ -89,12 +89,6 @@ def test_counts_follow_reports(store: Store) -> None:
     assert remove_old(store, now=NOW + HOUR_MS) == 6
 
 
-def test_the_operator_may_keep_less_than_a_deployment_says(store: Store) -> None:
-    remove_old(store, most_days=1, now=NOW)
-    assert ages(store, "brief") == ([0, 24], 12)
-    assert ages(store, "long") == ([1], 6)
-
-
 def test_estimates_are_of_what_is_left(store: Store) -> None:
     def look() -> tuple[str, int, np.ndarray]:
         with store.read() as session:

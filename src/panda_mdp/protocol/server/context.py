@@ -81,8 +81,6 @@ class Settings:
     """Of one address, unless it is a proxy's: nobody alone shuts everybody out."""
     cached_bytes: int = 256 << 20
     """Tables and balls kept in memory."""
-    retention_days: int | None = None
-    """What users sent is deleted after so many days, sooner where a deployment says so."""
     cors_origins: tuple[str, ...] = ()
     """Other origins whose pages may use the API; none by default."""
     log_addresses: bool = False
@@ -239,7 +237,7 @@ class Context:
         self.live = LiveDeployments(store)
         self.writer = ReportWriter(store)
         self.pool = Pool()
-        self.supervisor = Supervisor(store, settings.retention_days)
+        self.supervisor = Supervisor(store)
         self._watches: list[asyncio.Task[None]] = []
         # Anybody may ask, so a row that was written is good for a while.
         once: TTLCache[object, None] = TTLCache(1, LOOK_SECONDS)

@@ -43,9 +43,8 @@ class Supervisor:
     """Closes rounds in time, has them solved, and deletes old reports: whoever has one calls `turn`
     again and again, from one thread at a time."""
 
-    def __init__(self, store: Store, retention_days: int | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._retention_days = retention_days
         self._removed = -math.inf
         self._running: tuple[Round, Future[Solution]] | None = None
         self._pool = Pool(1)
@@ -59,7 +58,7 @@ class Supervisor:
         self._close_due()
         if time.monotonic() - self._removed > REMOVE_EVERY_S:
             self._removed = time.monotonic()
-            if removed := remove_old(self._store, self._retention_days):
+            if removed := remove_old(self._store):
                 _log.info("%d reports were deleted for their age", removed)
         if self._running is not None:
             self._look_after(*self._running)

@@ -272,20 +272,18 @@ def count_reports(session: Session, deployment: int, outputs: frozenset[int]) ->
     )
 
 
-def remove_old(store: Store, most_days: int | None = None, now: int | None = None) -> int:
-    """Delete what is older than the deployment's `retention_days`, or than `most_days` where that
-    is less. Returns the number of reports that are gone."""
+def remove_old(store: Store, now: int | None = None) -> int:
+    """Delete what is older than the deployment's `retention_days`: how many reports are gone."""
     at = now_ms() if now is None else now
     with store.read() as session:
         rows = all_deployments(session)
     removed = 0
     for row in rows:
-        days = [d for d in (row.request.retention_days, most_days) if d is not None]
-        if days:
-            cutoff = when((at // HOUR_MS - 24 * min(days)) * HOUR_MS)
-            for key in (row.id, -row.id):
-                while gone := _remove_some(store, key, cutoff):
-                    removed += gone
+        days = row.request.retention_days
+        if days is not None:
+            cutoff = when((at // HOUR_MS - 24 * days) * HOUR_MS)
+            while gone := _remove_some(store, row.id, cutoff):
+                removed += gone
             _remove_sent(store, row.id, cutoff)
         with store.write() as session:
             # Two periods are looked at, and no more.
@@ -296,8 +294,8 @@ def remove_old(store: Store, most_days: int | None = None, now: int | None = Non
 
 
 def _remove_some(store: Store, deployment: int, cutoff: datetime) -> int:
-    """Delete reports from before a time, so many that nobody waits for long."""
-    mine = ReportRow.deployment == deployment, ReportRow.at < cutoff
+    """Delete reports from before a time, set aside or not, so many that nobody waits for long."""
+    mine = ReportRow.deployment.in_((deployment, -deployment)), ReportRow.at < cutoff
     some = select(ReportRow.seq).where(*mine).limit(MOST_REMOVED)
     with store.write() as session:
         old = delete(ReportRow).where(ReportRow.seq.in_(some))
