@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from panda_mdp.base.text import one_line, per, present
@@ -99,15 +99,7 @@ def print_comparison(console: Console, outcomes: Sequence[MethodRun], title: str
 def progress(total: int) -> Iterator[Callable[[int, object], None]]:
     """A bar on a terminal: gives what shows how many steps are done and what is going on."""
     console = progress_console()
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         yield lambda done, what: bar.update(task, completed=done, description=str(what))
 

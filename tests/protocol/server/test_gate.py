@@ -46,20 +46,21 @@ class Asked(TokenBook):
 class Harness:
     """A gate around an endpoint, called without a network."""
 
-    def __init__(self, store: Store, endpoint: Endpoint, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, endpoint: Endpoint, settings: Settings, most_bytes: int
+    ) -> None:
         self.store = store
         self.book = TokenBook(store)
         self.token = self.book.make("reporter")[0].token
         self.endpoint = endpoint
         self.settings = settings
+        self.most_bytes = most_bytes
         self.gate = Gate(self._app, self.book, settings)
 
     async def _app(self, scope: Message, receive: Any, send: Any) -> None:
         body = b""
         if scope["method"] == "POST":
-            body = await read_body(
-                Request(scope, receive), cast(Any, self), self.settings.small_bytes
-            )
+            body = await read_body(Request(scope, receive), cast(Any, self), self.most_bytes)
         scope["route"] = type("Route", (), {"path": "/template/{name}"})()
         found = await self.endpoint(scope, body)
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -112,15 +113,15 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Harness]]:
     async def length(scope: Message, body: bytes) -> bytes:
         return str(len(body)).encode()
 
-    def build(endpoint: Endpoint = length, **settings: Any) -> Harness:
-        return Harness(store, endpoint, Settings(**settings))
+    def build(endpoint: Endpoint = length, most_bytes: int = 1 << 16, **settings: Any) -> Harness:
+        return Harness(store, endpoint, Settings(**settings), most_bytes)
 
     yield build
     store.close()
 
 
 def test_a_body_within_the_limit_arrives(make: Callable[..., Harness]) -> None:
-    harness = make(small_bytes=10)
+    harness = make(most_bytes=10)
     assert harness.call(parts=(b"12345", b"67890"))[0::2] == (200, 10)
     assert harness.call(parts=(b"1234567890",))[0::2] == (200, 10)
 
@@ -129,7 +130,7 @@ def test_a_body_within_the_limit_arrives(make: Callable[..., Harness]) -> None:
 def test_a_declared_body_beyond_the_limit_is_not_read(
     make: Callable[..., Harness], length: int
 ) -> None:
-    status, headers, body = make(small_bytes=10).call(parts=(), length=length)
+    status, headers, body = make(most_bytes=10).call(parts=(), length=length)
     assert (status, body["error"]["code"]) == (413, "too_large")
     assert (b"connection" in headers) == (length > 10**9)
 
@@ -138,7 +139,7 @@ def test_a_declared_body_beyond_the_limit_is_not_read(
 def test_an_undeclared_body_beyond_the_limit_is_cut_off(
     make: Callable[..., Harness], parts: tuple[bytes, ...]
 ) -> None:
-    status, _, body = make(small_bytes=10).call(parts=parts)
+    status, _, body = make(most_bytes=10).call(parts=parts)
     assert (status, body["error"]["code"]) == (413, "too_large")
 
 

@@ -122,9 +122,6 @@ class Client(AbstractContextManager["Client"]):
         """Close all connections."""
         self.wire.close()
 
-    def __repr__(self) -> str:
-        return f"Client({self.server})"
-
     @property
     def server(self) -> str:
         """The server's address."""

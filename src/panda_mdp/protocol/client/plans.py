@@ -112,14 +112,8 @@ class Record:
     def __format__(self, _: str) -> str:
         return repr(self)
 
-    def __copy__(self) -> Record:
-        return self
-
-    def __deepcopy__(self, _: Any) -> Record:
-        return self
-
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        raise TypeError("a record is kept in memory only and is not pickled")
+        raise TypeError("a record is kept in memory only and is not copied")
 
     def __init_subclass__(cls) -> NoReturn:
         raise TypeError("Record is sealed and has no subclasses")

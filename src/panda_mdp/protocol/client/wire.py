@@ -49,10 +49,7 @@ class Network:
 
 class Wire:
     """A server as a client sees it: `get` and `post` of messages, by path, parsed as the type of
-    the answer.
-
-    Its repr shows the address only.
-    """
+    the answer."""
 
     def __init__(
         self,
@@ -94,9 +91,6 @@ class Wire:
         self._public.close()
         if self._own is not None:
             self._own.close()
-
-    def __repr__(self) -> str:
-        return f"Wire({self.origin})"
 
     def get(self, answer: type[T], *parts: str, own: bool = False, method: str = "GET") -> T:
         """GET a public resource, or with `own` one of this token's; or DELETE it."""

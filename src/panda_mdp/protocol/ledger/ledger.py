@@ -56,7 +56,7 @@ _BOOKS = TypeAdapter(Books)
 
 
 class Vault:
-    """Hashes and encrypts under a ledger's key. Its repr shows nothing."""
+    """Hashes and encrypts under a ledger's key."""
 
     def __init__(self, key: bytes) -> None:
         self._memo = _derived(key, b"memo")
@@ -94,9 +94,6 @@ class Vault:
             raise LedgerError(
                 f"{path}: it is damaged, or the key beside it is not this ledger's; {REMEDY}"
             ) from None
-
-    def __repr__(self) -> str:
-        return "Vault(<hidden>)"
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
         raise TypeError("a ledger's key is not pickled")
@@ -185,9 +182,6 @@ class Ledger:
         with file_lock(ledger.folder / LOCK):
             ledger._create(Books(allowance, blocked_until=max(ends)))
         return ledger
-
-    def __repr__(self) -> str:
-        return f"Ledger({self.folder})"
 
     @property
     def allowance(self) -> Allowance:

@@ -141,7 +141,7 @@ class VerifyKey:
 
 
 class SigningKey:
-    """The operator's private key. Its repr shows the id of the public one only."""
+    """The operator's private key."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -197,9 +197,6 @@ class SigningKey:
     def id(self) -> str:
         """The id of the public key."""
         return self.public.id
-
-    def __repr__(self) -> str:
-        return f"SigningKey({self.id}, <hidden>)"
 
     def __reduce__(self) -> str:
         raise TypeError("a private key is not pickled; load it from its file")

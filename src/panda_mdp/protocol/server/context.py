@@ -48,6 +48,10 @@ _log = logging.getLogger("panda_mdp.server")
 T = TypeVar("T", bound=Sized)
 CLOSED = "this deployment is closed"
 MOST_DEPLOYMENTS = 10_000
+CACHED_BYTES = 256 << 20
+"""Tables and balls kept in memory."""
+POLL_SECONDS = 0.25
+"""How often rounds and changes by other processes are looked at."""
 LOOK_SECONDS = 1.0
 """After which a change by another server or command is noticed, a token that was revoked too."""
 
@@ -64,12 +68,6 @@ class Settings:
     enrol_rate: float = 1 / 6
     """Of enrolments per address; of an IPv6 network of 64 bits, which one house has."""
     enrol_burst: float = 10.0
-    table_bytes: int = 512 << 20
-    """Largest file that may be published."""
-    document_bytes: int = 64 << 20
-    """Largest JSON body of an operator: domains, deployments."""
-    small_bytes: int = 64 << 10
-    """Every other body."""
     body_seconds: float = 60.0
     """A body must have arrived by then."""
     header_bytes: int = 32 << 10
@@ -79,14 +77,10 @@ class Settings:
     """At once; further ones are refused."""
     address_connections: int = 500
     """Of one address, unless it is a proxy's: nobody alone shuts everybody out."""
-    cached_bytes: int = 256 << 20
-    """Tables and balls kept in memory."""
     cors_origins: tuple[str, ...] = ()
     """Other origins whose pages may use the API; none by default."""
     log_addresses: bool = False
     static: Path = Path(__file__).parents[1] / "static"
-    poll_seconds: float = 0.25
-    """How often rounds and changes by other processes are looked at."""
 
 
 class Kept(Protocol):
@@ -233,7 +227,7 @@ class Context:
         self.key = SigningKey.load(key_path)
         self.sheet = sheet
         self.book = TokenBook(store)
-        self.files = byte_cache(settings.cached_bytes)
+        self.files = byte_cache(CACHED_BYTES)
         self.live = LiveDeployments(store)
         self.writer = ReportWriter(store)
         self.pool = Pool()
@@ -301,4 +295,4 @@ class Context:
                     await run_in_threadpool(look)
                 except Exception as error:
                     _log.error("changes could not be looked at: %s", type(error).__name__)
-            await asyncio.sleep(self.settings.poll_seconds)
+            await asyncio.sleep(POLL_SECONDS)

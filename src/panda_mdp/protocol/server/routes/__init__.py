@@ -34,10 +34,14 @@ from panda_mdp.protocol.server.failures import JSON, Failure, parse
 from panda_mdp.protocol.server.gate import NO_TOKEN
 
 OCTETS = "application/octet-stream"
+TABLE_BYTES = 512 << 20
+"""Largest file that may be published."""
+DOCUMENT_BYTES = 64 << 20
+"""Largest JSON body of an operator: domains, deployments."""
 DRAINED = 128 << 20
 """A refused body up to this length is read and dropped; beyond it the connection is closed."""
 SHORT = 64 << 10
-"""Bodies up to this length are parsed at once."""
+"""Bodies up to this length are parsed at once; most routes take no longer ones."""
 T = TypeVar("T", bound=Callable[..., Any])
 Responses = dict[int | str, Facts]
 
@@ -103,8 +107,8 @@ _CONTENT: dict[Any, Facts] = {}
 """What readers of bodies take, as the description says it."""
 
 
-def body_of(kind: Any, name: str, limit: str = "document_bytes") -> Any:
-    """A body that is a message, bounded by a setting."""
+def body_of(kind: Any, name: str, limit: int = DOCUMENT_BYTES) -> Any:
+    """A body that is a message, of so many bytes at most."""
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     MESSAGES.append((name, "validation", adapter))
 
@@ -114,7 +118,7 @@ def body_of(kind: Any, name: str, limit: str = "document_bytes") -> Any:
         if [each.split(";")[0].strip().lower() for each in given] not in ([], [JSON]):
             msg = "content-type: it is not application/json"
             raise Failure("invalid", msg, "send application/json")
-        body = await read_body(request, context, getattr(context.settings, limit))
+        body = await read_body(request, context, limit)
         if len(body) <= SHORT:
             return parse(adapter, body)
         return await run_in_threadpool(context.pool.run, parse, adapter, body)
@@ -124,7 +128,7 @@ def body_of(kind: Any, name: str, limit: str = "document_bytes") -> Any:
 
 
 async def _file(request: Request, context: Shared) -> bytes:
-    return await read_body(request, context, context.settings.table_bytes)
+    return await read_body(request, context, TABLE_BYTES)
 
 
 _CONTENT[_file] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
@@ -212,7 +216,7 @@ class Routes(APIRouter):
             for name, each in shown.items():
                 kind = each.annotation
                 if isinstance(kind, type) and issubclass(kind, Message):
-                    kind = Annotated[Any, body_of(kind, kind.__name__, "small_bytes")]
+                    kind = Annotated[Any, body_of(kind, kind.__name__, SHORT)]
                 for mark in getattr(kind, "__metadata__", ()):
                     content = _CONTENT.get(getattr(mark, "dependency", None))
                     if content is not None:

@@ -142,9 +142,6 @@ class Store:
         self.close()
         raise FileFormatError(f"{self.url!r} {said}")
 
-    def __repr__(self) -> str:
-        return f"Store({self.url!r})"
-
     def __enter__(self) -> Self:
         return self
 

@@ -21,7 +21,7 @@ from panda_mdp.protocol.messages.deployments import (
 )
 from panda_mdp.protocol.messages.signing import SigningKey, signed_bytes, statement_bytes
 from panda_mdp.protocol.messages.types import GuaranteeInfo
-from panda_mdp.protocol.server.failures import Failure, unavailable
+from panda_mdp.protocol.server.failures import Failure
 from panda_mdp.protocol.server.store.catalogue import domain_row, table_row
 from panda_mdp.protocol.server.store.database import Store, found, latest
 from panda_mdp.protocol.server.store.log import append, sign_head
@@ -125,10 +125,6 @@ _MODELS: dict[str, type[AnyDeployment]] = {
 
 def describe(session: Session, row: DeploymentRow) -> AnyDeployment:
     """Everything that a client needs to draw, and to know what it costs."""
-    if not row.statement:
-        raise unavailable(
-            "the operator has not signed this deployment yet", "ask again in a moment"
-        )
     said = _fields(session, row) | picked(row, "statement", "signature")
     return _MODELS[row.request.kind](**said)
 
