@@ -144,7 +144,9 @@ PLACES = (
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pmdp file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .pmdp file.", exists=True, dir_okay=False)
+    ],
 ) -> None:
     """Prove again what a file claims, by a second checker that shares no code with this library.
 
@@ -152,8 +154,6 @@ def verify(
     Prints a line for each thing that it checked. Exit code 0: all of it holds; 1: something does
     not; 2: the file cannot be read.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"{file}: there is no such file; give the path of a .pmdp file")
     source = next((place for place in PLACES if place.is_file()), None)
     if source is None:
         raise FileNotFoundError(

@@ -146,10 +146,7 @@ class Client(AbstractContextManager["Client"]):
     def compare_heads(self, text: str) -> int:
         """How many heads, one a line, that others were shown are of the log that this client is
         shown; raises `SignatureError` for another log."""
-        log = self.log()
-        lines = [line for line in text.splitlines() if line.strip()]
-        check_heads(lines, log, self.key)
-        return len(lines)
+        return check_heads(text, self.log(), self.key)
 
     def deployments(self) -> list[AnyDeployment]:
         """What the server offers. Nothing of it is checked yet."""

@@ -258,12 +258,13 @@ def check_domain(stated: Statement, domain: Domain) -> None:
         )
 
 
-def check_heads(lines: list[str], log: Log, keys: Keyring) -> None:
-    """Raise `SignatureError` where somebody was shown a log that is not this one.
+def check_heads(text: str, log: Log, keys: Keyring) -> int:
+    """How many heads, one a line, are of this log; `SignatureError` where one is of another.
 
     A server that shows two people two logs can keep that up only as long as they never compare: a
     head that one of them was shown is not a beginning of the other's log, and both are signed.
     """
+    lines = [line for line in text.splitlines() if line.strip()]
     for line in lines:
         try:
             head = LogHead.model_validate_json(line)
@@ -281,6 +282,7 @@ def check_heads(lines: list[str], log: Log, keys: Keyring) -> None:
             "different things to different people. Both heads are signed; keep them as proof, and "
             "do not report",
         )
+    return len(lines)
 
 
 def _check_continues(log: Log, head: LogHead, shorter: str, another: str) -> None:

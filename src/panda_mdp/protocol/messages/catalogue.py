@@ -92,8 +92,6 @@ class DomainInfo(Message):
     fingerprint: Sha256
     streets: bool = False
     created: datetime
-    kind: Literal["haversine"] = "haversine"
-    unit: Literal["km"] = "km"
 
 
 class DomainDetail(Places, DomainInfo):
