@@ -60,7 +60,7 @@ class Site:
             "radius": self.domain.diameter,
             "neighbours": 30,
         }
-        known = self.get("/domains")["domains"][0]["id"]
+        known = "city"
         anchors = {"domain": known, "outputs": self.outputs, "epsilon": 3.0, "delta": 1e-3}
         anchors["kind"] = "anchors"
         self.post("/deployments", {"name": "anchors", "selection": selection, **anchors})
