@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.plot.maps import Plane
 from panda_mdp.plot.style import INK, map_axes, new_figure
 
 FloatArray = npt.NDArray[np.float64]
@@ -111,8 +110,7 @@ def draw(dense: pm.Domain, straight: pm.Domain) -> Figure:
     if edges is None:
         raise SystemExit("a path metric has edges")
     slope = dense.metric.pairs(*edges.T) / straight.metric.pairs(*edges.T)
-    plane = Plane.around(straight.lat, straight.lon)
-    points = plane.km(straight.lat, straight.lon)
+    points = straight.plane
     figure = new_figure(7, 6.2)
     axes = figure.subplots()
     middle = points[edges].mean(axis=1)

@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 
 import panda_mdp as pm
 from panda_mdp import plot
-from panda_mdp.plot.maps import Plane, draw_reports, draw_reports_legend
+from panda_mdp.plot.maps import draw_reports, draw_reports_legend
 from panda_mdp.plot.style import INK, circle_areas, draw_streets, map_axes, new_figure
+from panda_mdp.space.metrics import Haversine
 
 IntArray = npt.NDArray[np.int64]
 
@@ -55,12 +56,12 @@ def draw(
     tables: dict[str, pm.Mechanism],
 ) -> Figure:
     lat, lon = city.lat[nodes], city.lon[nodes]
-    plane = Plane.around(lat, lon)
-    points = plane.km(lat, lon)
+    around = Haversine(lat, lon)
+    points = around.project(lat, lon)
     record = int(np.hypot(*points.T).argmin())
     figure = new_figure(12, 6.2)
     for axes, (name, table) in zip(figure.subplots(1, 2), tables.items(), strict=True):
-        draw_streets(axes, plane.km(city.lat, city.lon), city.u, city.v)
+        draw_streets(axes, around.project(city.lat, city.lon), city.u, city.v)
         area = circle_areas(table.matrix[record])
         draw_reports(axes, points[outputs], area, points[record], points[tasks])
         map_axes(axes, points)

@@ -24,6 +24,12 @@ def test_parallel_streets_count_once_with_the_shortest() -> None:
     assert city.degrees.tolist() == [1, 2, 1]
 
 
+def test_longitudes_are_told_in_one_way() -> None:
+    city = City([10, 10, 10], [190, -180, 179], [0, 1], [1, 2], [5, 5])
+    assert city.lon.tolist() == [-170, -180, 179]
+    assert City([0, 0], [180, 360], [0], [1], [5]).lon.tolist() == [-180, 0]
+
+
 def test_arrays_are_read_only_copies() -> None:
     lat = np.zeros(2)
     city = City(lat, [0, 1], [0], [1], [5])

@@ -12,7 +12,7 @@ import panda_mdp as pm
 from panda_mdp.city.places import Places
 from panda_mdp.errors import DomainError
 from panda_mdp.plot import draw_expected_loss, draw_record
-from panda_mdp.plot.maps import Ground, Plane, outlines_of
+from panda_mdp.plot.maps import Ground, outlines_of
 
 RING = Polygon(box(11.0, 48.0, 11.1, 48.1).exterior, [box(11.04, 48.04, 11.06, 48.06).exterior])
 PAIR = MultiPolygon([box(11.2, 48.0, 11.25, 48.02), box(11.2, 48.05, 11.25, 48.07)])
@@ -29,7 +29,7 @@ def table(zones: Places) -> pm.Mechanism:
 
 def test_holes_wind_back_and_parts_belong_to_their_record() -> None:
     zones = places()
-    outlines = outlines_of(zones, 2, Plane.around(zones.domain.lat, zones.domain.lon))
+    outlines = outlines_of(zones, 2, zones.domain.metric.project)
     assert outlines[0].exterior.is_ccw != outlines[0].interiors[0].is_ccw
     assert len({part.exterior.is_ccw for part in outlines[1].geoms}) == 1
     assert outlines[1].bounds[0] > outlines[0].bounds[2] - 0.01
@@ -37,14 +37,14 @@ def test_holes_wind_back_and_parts_belong_to_their_record() -> None:
 
 def test_a_filled_zone_leaves_its_hole_open() -> None:
     zones = places()
-    plane = Plane.around(zones.domain.lat, zones.domain.lon)
+    km = zones.domain.metric.project
     figure = draw_expected_loss(table(zones), zones=zones)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())
 
     def colour(lat: float, lon: float) -> list[int]:
-        spot = plane.km(np.array(lat), np.array(lon))
+        spot = km(np.array(lat), np.array(lon))
         x, y = figure.axes[0].transData.transform(spot)
         return pixels[len(pixels) - 1 - int(y), int(x), :3].tolist()
 

@@ -58,6 +58,7 @@ class City(RebuiltOnCopy):
 
     lat: FloatArray
     lon: FloatArray
+    """Degrees, brought into [-180, 180)."""
     u: IntArray
     v: IntArray
     length_m: FloatArray
@@ -84,7 +85,8 @@ class City(RebuiltOnCopy):
             if len(wrong):
                 more = f" ({len(wrong)} such)" if len(wrong) > 1 else ""
                 raise CityError(f"{name}[{wrong[0]}] is {array[wrong[0]]}; it must {rule}{more}")
-            vars(self)[name] = frozen(array)
+            turned = np.where(array >= 180, array - 360, array) if name == "lon" else array
+            vars(self)[name] = frozen(turned)
 
     def __repr__(self) -> str:
         name = f"{self.name}: " if self.name else ""
@@ -297,9 +299,7 @@ def _nodes_of(city: City, domain: Domain) -> IntArray:
         raise CityError("this domain does not know its city's nodes; make it with city.domain(...)")
     same = nodes.max() < city.nodes
     if same and domain.geographic:
-        # Longitudes may have been brought into [-180, 180).
-        turns = (city.lon[nodes] - domain.lon) / 360
-        same = ((city.lat[nodes] == domain.lat) & (turns == np.rint(turns))).all()
+        same = ((city.lat[nodes] == domain.lat) & (city.lon[nodes] == domain.lon)).all()
     if not same:
         raise CityError(
             "the domain's nodes lie elsewhere in this city; give the city that it was made from"

@@ -115,7 +115,7 @@ def map_data(
             "nodes": city.nodes,
             "streets": city.streets,
             "km": round(city.total_km, 1),
-            "places": _packed(METRES * ground.plane.km(city.lat, city.lon), "<f4"),
+            "places": _packed(METRES * ground.km(city.lat, city.lon), "<f4"),
             "ends": _packed(np.stack(city.pairs[:2], axis=1), "<u4"),
         }
     if table is not None:

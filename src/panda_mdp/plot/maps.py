@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from panda_mdp.plot.style import (
 )
 from panda_mdp.problem import Problem
 from panda_mdp.space.domain import Domain, check_indices, check_record
-from panda_mdp.space.metrics import EARTH_RADIUS_KM
+from panda_mdp.space.metrics import Haversine
 from panda_mdp.survey.bench import MethodRun
 from panda_mdp.table.mechanism import Table
 
@@ -51,25 +50,6 @@ PROBABILITY = "probability"
 LEGEND_AREA = 80.0
 
 
-@dataclass(frozen=True)
-class Plane:
-    """A local projection around a place: km east and north of it."""
-
-    lat: float
-    lon: float
-
-    @classmethod
-    def around(cls, lat: FloatArray, lon: FloatArray) -> Plane:
-        """The projection around the middle of some places."""
-        return cls((lat.min() + lat.max()) / 2, (lon.min() + lon.max()) / 2)
-
-    def km(self, lat: FloatArray, lon: FloatArray) -> FloatArray:
-        """East and north in km, shape (..., 2)."""
-        around = (lon - self.lon + 180) % 360 - 180
-        east = around * np.cos(np.deg2rad(self.lat))
-        return EARTH_RADIUS_KM * np.deg2rad(np.stack([east, lat - self.lat], axis=-1))
-
-
 class Ground:
     """What a picture stands on: records, or all junctions, in km; streets, and zones."""
 
@@ -77,12 +57,13 @@ class Ground:
         self, domain: Domain | None, city: City | None, zones: Places | None = None
     ) -> None:
         places = places_of(domain, city)
-        self.plane = Plane.around(*places)
-        self.points = self.plane.km(*places)
+        self.km = Haversine(*places).project
+        """Places on the picture, km east and north of its middle."""
+        self.points = self.km(*places)
         self._city = city
         self.outlines: Shapes | None = None
         if zones is not None and zones.shapes is not None:
-            self.outlines = outlines_of(zones, len(self.points), self.plane)
+            self.outlines = outlines_of(zones, len(self.points), self.km)
 
     @property
     def extent(self) -> FloatArray:
@@ -102,7 +83,7 @@ class Ground:
     def draw(self, axes: Axes, *, strong: bool = False) -> None:
         """Streets, the outlines of zones and the scale bar."""
         if self._city is not None:
-            nodes = self.plane.km(self._city.lat, self._city.lon)
+            nodes = self.km(self._city.lat, self._city.lon)
             draw_streets(axes, nodes, self._city.u, self._city.v, strong=strong)
         if self.outlines is not None:
             axes.add_collection(zone_patches(self.outlines))
@@ -139,10 +120,10 @@ def report_places(problem: Problem, ground: Ground) -> FloatArray:
         raise DomainError(
             "these outputs are labels and have no places to draw; use Outputs.at(lat, lon)"
         )
-    return ground.plane.km(reports.lat, reports.lon)
+    return ground.km(reports.lat, reports.lon)
 
 
-def outlines_of(zones: Places, size: int, plane: Plane) -> Shapes:
+def outlines_of(zones: Places, size: int, km: Callable[..., FloatArray]) -> Shapes:
     """Every record's zone in km: holes turn the other way."""
     shapely = need("shapely", "drawing zones", "geo")
     if len(zones) != size:
@@ -151,7 +132,7 @@ def outlines_of(zones: Places, size: int, plane: Plane) -> Shapes:
             "give the places that its domain was made from"
         )
     # Matplotlib fills where rings wind around: normalised, a hole winds back.
-    return shapely.transform(shapely.normalize(zones.shapes), lambda xy: plane.km(*xy.T[::-1]))
+    return shapely.transform(shapely.normalize(zones.shapes), lambda xy: km(*xy.T[::-1]))
 
 
 def zone_patches(outlines: Shapes, values: FloatArray | None = None) -> Collection:
@@ -176,7 +157,7 @@ def draw_city(city: City, *, domain: Domain | None = None) -> Figure:
     ground = Ground(None, city)
     figure, axes = ground.figure(f"{city.name or 'City'}\n{caption}", strong=domain is None)
     if domain is not None:
-        records = ground.plane.km(*places_of(domain, city))
+        records = ground.km(*places_of(domain, city))
         size = np.clip(4000 / len(records), 1.5, 30)
         mark(axes, records, s=size, color=BLUE, zorder=3, label=f"{len(records):,} records")
         legend_below(axes)

@@ -259,7 +259,8 @@ class Haversine(Metric):
         """Local equirectangular coordinates in km, shape (n, 2), centred on the mean record."""
         middle = float(self.lat.mean())
         x = np.deg2rad(lon - float(self.lon.mean())) * np.cos(np.deg2rad(middle))
-        return np.ascontiguousarray(EARTH_RADIUS_KM * np.stack([x, np.deg2rad(lat - middle)], 1))
+        y = np.deg2rad(lat - middle)
+        return np.ascontiguousarray(EARTH_RADIUS_KM * np.stack([x, y], axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
