@@ -18,7 +18,6 @@ from outside import left_out
 
 import panda_mdp as pm
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.frames.estimate import estimate_flows
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 KEY = pm.DrawKey(bytes(range(32)))
@@ -140,8 +139,8 @@ def test_spark_counts_and_the_estimate_is_that_of_the_rows(spark, frame, mechani
         assert plain.windows == found.windows and (plain.reports == found.reports).all()
         for name in ("raw", "share", "low", "high"):
             np.testing.assert_allclose(getattr(found, name), getattr(plain, name), rtol=1e-9)
-    ends = {"start": ("reported_lat", "reported_lon"), "end": ("reported_lat", "reported_lon")}
-    flows, plain = (estimate_flows(part, mechanism, **ends) for part in (df, reports))
+    ends = dict.fromkeys(("columns", "end"), ("reported_lat", "reported_lon"))
+    flows, plain = (pm.estimate(part, mechanism, **ends) for part in (df, reports))
     np.testing.assert_allclose(flows.share, plain.share, rtol=1e-9)
     with pytest.raises(InvalidInputError, match="no column 'where'"):
         pm.estimate(df, mechanism, columns="where")

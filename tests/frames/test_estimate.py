@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import panda_mdp as pm
 from panda_mdp.cli import app
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.frames.estimate import STEPS, Quality, estimate_flows, quality
+from panda_mdp.frames.estimate import STEPS, Quality, quality
 
 SIDE = 5
 LAT, LON = (
@@ -98,7 +98,9 @@ def test_flows_of_two_reported_ends(table: pm.Mechanism) -> None:
     ends = [rng.choice(WEST[side], 2000) for side in ("west", "east")]
     drawn = [table.simulate(k).sample(end) for k, end in enumerate(ends)]
     trips = pd.DataFrame({"a": drawn[0], "b": drawn[1]})
-    found = estimate_flows(trips, table, WEST, start="a", end="b")
+    found = pm.estimate(trips, table, WEST, columns="a", end="b")
+    with pytest.raises(InvalidInputError, match="flows have no windows"):
+        pm.estimate(trips, table, WEST, columns="a", end="b", by="a")
     assert found.share[0, 1] > 0.9 and found.low[0, 1] > 0.7
     assert found.reports == 2000
 

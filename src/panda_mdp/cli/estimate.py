@@ -27,7 +27,6 @@ from panda_mdp.cli.options import (
     require,
 )
 from panda_mdp.frames.estimate import estimate as estimate_shares
-from panda_mdp.frames.estimate import estimate_flows
 from panda_mdp.frames.estimate import quality as compare
 from panda_mdp.meaning.estimate import Estimate
 from panda_mdp.panda.file import load
@@ -103,20 +102,14 @@ def estimate(
         html FILE: Also write one page with tables and pictures.
     """
     start = reported.start
-    end = reported.end
     by = outlines.by
-    require((start is None) == (end is None), "--start and --end go together", "--start")
+    require((start is None) == (reported.end is None), "--start and --end go together", "--start")
     require(start is None or (by is None and map is None), "flows have no --by and no --map")
     release = load(table)
     places = outlines.load()
+    columns, end = (text and _columns(text) for text in (start or reported.columns, reported.end))
     with working("estimating"):
-        if start is not None and end is not None:
-            found: Any = estimate_flows(
-                reports, release, places, start=_columns(start), end=_columns(end)
-            )
-        else:
-            named = None if reported.columns is None else _columns(reported.columns)
-            found = estimate_shares(reports, release, places, columns=named, by=by)
+        found: Any = estimate_shares(reports, release, places, columns=columns, by=by, end=end)
     rows = list(found.rows())
     shown = _show(repr(release), rows, NOTES)
     if map is not None:

@@ -67,8 +67,11 @@ def estimate(
     *,
     columns: Columns | None = None,
     by: str | None = None,
-) -> Estimate:
-    """Shares of people per zone from reports that were drawn from a release, with 95 % limits.
+    end: Columns | None = None,
+) -> Estimate | Trips:
+    """Shares of people per zone from reports that were drawn from a release, with 95 % limits: an
+    `Estimate`. With `end`, the reports of where a trip that starts at `columns` ends, shares of
+    trips from zone to zone: `Trips`; both are independent draws from the same release.
 
     `reports` is a frame (pandas, Polars, PyArrow; of Spark, which counts), a file that `perturb`
     writes, which is read batch by batch, or outputs as `release.sample` gives them. `columns` names
@@ -81,7 +84,13 @@ def estimate(
     The limits hold whatever the truth is, as long as reports are independent draws: a person's rows
     that repeat a draw (a key) tell nothing new, so leave repeats out first.
     """
-    tally = _tally(_batches(reports, release, [columns], by), release.problem.outputs_count)
+    size = release.problem.outputs_count
+    if end is not None:
+        if by is not None:
+            raise InvalidInputError("flows have no windows; leave out by=...")
+        pairs = _pairs(_batches(reports, release, [columns, end], None), size)
+        return estimate_pairs(pairs, release, zones)
+    tally = _tally(_batches(reports, release, [columns], by), size)
     return estimate_counts(list(tally.values()), release, zones, windows=list(tally))
 
 
@@ -98,22 +107,6 @@ def _tally(batches: Iterator[Batch], size: int) -> dict[Label, FloatArray]:
             if seen.any():
                 tally[name] = tally.get(name, np.zeros(size)) + seen
     return {name: tally[name] for name in sorted(tally, key=str)} or {"all": np.zeros(size)}
-
-
-def estimate_flows(
-    reports: Any,
-    release: Release,
-    zones: Zones | None = None,
-    *,
-    start: Columns,
-    end: Columns,
-) -> Trips:
-    """Shares of trips from zone to zone, from reports of both ends of each trip.
-
-    Both ends are independent draws from the same release; otherwise as `estimate`.
-    """
-    batches = _batches(reports, release, [start, end], None)
-    return estimate_pairs(_pairs(batches, release.problem.outputs_count), release, zones)
 
 
 def _pairs(batches: Iterator[Batch], size: int) -> Any:
@@ -231,11 +224,11 @@ def quality(
     _, matrix = zone_matrix(zones, domain)
     if len(true) == 2:
         start, end = (columns or "reported" for columns in reported)
-        found = estimate_flows(after, release, zones, start=start, end=end)
+        found = estimate(after, release, zones, columns=start, end=end)
         pairs = _pairs(batches, domain.size)
         within = matrix.T @ (pairs @ matrix) / max(pairs.sum(), 1)
         return Quality(found, within, pairs.sum(), given)
-    shares = estimate(after, release, zones, columns=reported[0], by=by)
+    shares: Any = estimate(after, release, zones, columns=reported[0], by=by)
     tally = _tally(batches, domain.size)
     if by and not tally.keys() & {*shares.windows}:
         raise InvalidInputError(

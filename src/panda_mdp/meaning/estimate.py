@@ -246,33 +246,39 @@ def _records_within(places: Places, domain: Domain) -> dict[Label, IntArray]:
 
 
 def estimate_groups(
-    rows: FloatArray, counts: FloatArray, zones: FloatArray, bumps: Sequence[FloatArray] = ()
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Share, low, high and unplaced of (windows, zones), and shares of (windows, records).
-
-    Shapes: rows (K, p), each summing to 1; counts (windows, p); zones (K, G) of 0 and 1.
-    """
-    total = counts.sum(axis=1)
-    bounds = bounding_weights(rows, zones, float(total.mean()))
+    channel: Channel,
+    seen: FloatArray,
+    zones: tuple[tuple[Label, ...], FloatArray],
+    domain: Domain,
+    windows: Sequence[Label],
+) -> Estimate:
+    """`estimate_counts` from (windows, m) counts of a channel's outputs, and zones as
+    `zone_matrix` gives them."""
+    names, matrix = zones
+    rows = channel.rows
+    total = seen.sum(axis=1)
+    bounds = bounding_weights(rows, matrix, float(total.mean()))
     spread = rows @ (bounds.upper - bounds.lower)
     squares = [(rows @ weights, rows @ weights**2) for weights in bounds]
+    bumps = bumps_of(domain)
     found: list[tuple[FloatArray, ...]] = []
-    for seen, reports in zip(counts, total.tolist(), strict=True):
-        records, _ = fit_shares(rows, seen, bumps=bumps)
-        sides = [_inside(records, part) for part in (zones, 1 - zones)]
+    for counts, reports in zip(channel.counts(seen), total.tolist(), strict=True):
+        records, _ = fit_shares(rows, counts, bumps=bumps)
+        sides = [_inside(records, part) for part in (matrix, 1 - matrix)]
         moments = [
             Moments(*((part * values).sum(axis=0) for values in pair for part in sides))
             for pair in squares
         ]
-        low = np.zeros(zones.shape[1])
-        high = np.ones(zones.shape[1])
+        low = np.zeros(matrix.shape[1])
+        high = np.ones(matrix.shape[1])
         if reports:
-            means = [seen @ weights / reports for weights in bounds]
+            means = [counts @ weights / reports for weights in bounds]
             low, high = limits(means, moments, reports)
-        share = np.clip(records @ zones, low, high)
+        share = np.clip(records @ matrix, low, high)
         found.append((share, low, high, np.clip(records @ spread, 0, 1), records))
     share, low, high, unplaced, every = (np.stack(part) for part in zip(*found, strict=True))
-    return share, low, high, unplaced, every
+    raw = np.minimum(seen @ matrix[channel.home] / np.maximum(total, 1)[:, None], 1)
+    return Estimate(names, total, raw, share, low, high, tuple(windows), unplaced, every)
 
 
 def estimate_counts(
@@ -295,14 +301,9 @@ def estimate_counts(
             f"counts have the shape {seen.shape}; give {shape}, numbers from 0 on: one for each "
             "window and output"
         )
-    names, matrix = zone_matrix(zones, release.problem.domain)
-    channel = Channel.of(release, matrix)
-    share, low, high, unplaced, records = estimate_groups(
-        channel.rows, channel.counts(seen), matrix, bumps_of(release.problem.domain)
-    )
-    raw = seen @ matrix[channel.home] / np.maximum(seen.sum(axis=1), 1)[:, None]
-    numbers = (seen.sum(axis=1), raw, share, low, high)
-    return Estimate(names, *numbers, tuple(windows), unplaced, records)
+    domain = release.problem.domain
+    named = zone_matrix(zones, domain)
+    return estimate_groups(Channel.of(release, named[1]), seen, named, domain, windows)
 
 
 def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) -> Trips:

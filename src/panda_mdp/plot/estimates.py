@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from panda_mdp.base.arrays import FloatArray
+from panda_mdp.base.arrays import BoolArray, FloatArray
 from panda_mdp.city.places import Places
 from panda_mdp.meaning.deconvolution import CONFIDENCE
 from panda_mdp.meaning.estimate import Estimate, Flows, Trips, Zones, zone_matrix
@@ -24,18 +26,24 @@ LENGTH_BINS = 8
 def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None = None) -> Figure:
     """Zones by their share: the estimate with its limits, what the reports say unprocessed, and
     what was there before where that is known."""
-    order = np.argsort(-estimate.share[window], kind="stable")[:MOST_BARS][::-1]
-    figure, axes = chart_figure(
-        7.5,
-        1.6 + 0.24 * len(order),
+    order = np.argsort(-estimate.share[window], kind="stable")[:MOST_BARS]
+    numbers = (estimate.share, estimate.low, estimate.high, estimate.raw)
+    return _shares(
         f"People per zone, {estimate.windows[window]}: {estimate.reports[window]:,.0f} reports",
+        [str(estimate.zones[k])[:28] for k in order],
+        [part[window, order] for part in (*numbers, *([] if before is None else [before]))],
+        estimate.told_apart[window, order],
+        "people",
     )
-    share, low, high, raw = (
-        100 * part[window, order]
-        for part in (estimate.share, estimate.low, estimate.high, estimate.raw)
-    )
-    told = estimate.told_apart[window, order]
-    y = np.arange(len(order))
+
+
+def _shares(
+    title: str, names: Sequence[str], parts: Sequence[FloatArray], told: BoolArray, of: str
+) -> Figure:
+    """A line for each name, from above: share, low, high, raw and perhaps what was before."""
+    figure, axes = chart_figure(7.5, 1.6 + 0.24 * len(names), title)
+    share, low, high, raw, *before = (100 * part for part in parts)
+    y = -np.arange(len(names))
     for mask, colour, label in (
         (told, BLUE, f"estimate, {CONFIDENCE:.0%} limits"),
         (~told, PALE, "cannot be told apart here"),
@@ -44,11 +52,11 @@ def draw_shares(estimate: Estimate, window: int = 0, before: FloatArray | None =
             axes.hlines(y[mask], low[mask], high[mask], color=colour, linewidth=2.5, alpha=0.7)
             axes.plot(share[mask], y[mask], "o", color=colour, label=label)
     axes.plot(raw, y, "x", color=VERMILION, label="reports as they are")
-    if before is not None:
-        axes.plot(100 * before[window, order], y, "|", color=INK, markersize=12, label="before")
-    axes.set_yticks(y, [str(estimate.zones[k])[:28] for k in order])
-    axes.set(xlabel="share of people, %", xlim=(0, None))
-    axes.legend(frameon=False, loc="lower right")
+    for true in before:
+        axes.plot(true, y, "|", color=INK, markersize=12, label="before")
+    axes.set_yticks(y, names)
+    axes.set(xlabel=f"share of {of}, %", xlim=(0, None))
+    figure.legend(frameon=False, loc="outside lower center", ncols=4)
     return figure
 
 
@@ -91,7 +99,7 @@ def draw_flows(flows: Flows) -> Figure:
     axes.set_xticks(range(count), names, rotation=90)
     axes.set_yticks(range(count), names)
     axes.set(
-        xlabel="to (a dot: zero is outside the limits; so it is for one in 40 empty pairs)",
+        xlabel="to (a dot: zero is outside the limits; so it is for up to one in 20 empty pairs)",
         ylabel="from",
     )
     figure.colorbar(image, ax=axes, shrink=0.7, label="share of trips, %").outline.set_visible(
@@ -113,16 +121,15 @@ def draw_lengths(
         apart = np.linalg.norm(centres[:, None] - centres, axis=-1)
     edges = np.linspace(0.0, float(apart.max()) * (1 + 1e-9), LENGTH_BINS + 1)
     chosen = np.digitize(apart, edges) == np.arange(1, LENGTH_BINS + 1)[:, None, None]
-    share, raw = ((100 * part * chosen).sum(axis=(1, 2)) for part in (flows.share, flows.raw))
-    low, high = (100 * part for part in flows.sums(chosen.astype(float)))
-    middle_km = (edges[1:] + edges[:-1]) / 2
-    figure, axes = chart_figure(7, 4, "How far trips go, zone to zone")
-    axes.bar(middle_km, share, 0.9 * np.diff(edges), color=BLUE, alpha=0.5, label="estimate")
-    axes.vlines(middle_km, low, high, color=BLUE, linewidth=2, label=f"{CONFIDENCE:.0%} limits")
-    axes.plot(middle_km, raw, "x", color=VERMILION, label="reports as they are")
-    if before is not None:
-        true = (100 * before * chosen).sum(axis=(1, 2))
-        axes.plot(middle_km, true, "_", color=INK, markersize=18, label="before")
-    axes.set(xlabel=f"{domain.unit} between the middles of zones", ylabel="share of trips, %")
-    axes.legend(frameon=False, loc="best")
-    return figure
+    limits = flows.sums(chosen.astype(float))
+    share, raw, *true = (
+        (part * chosen).sum(axis=(1, 2))
+        for part in (flows.share, flows.raw, *([] if before is None else [before]))
+    )
+    return _shares(
+        "How far trips go, between the middles of zones",
+        [f"{low:.3g} to {high:.3g} {domain.unit}" for low, high in pairwise(edges)],
+        (share, *limits, raw, *true),
+        np.ones(LENGTH_BINS, np.bool_),
+        "trips",
+    )

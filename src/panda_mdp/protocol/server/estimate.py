@@ -14,7 +14,6 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.meaning.deconvolution import bumps_of
 from panda_mdp.meaning.estimate import Channel, estimate_groups, zone_matrix
 from panda_mdp.meaning.shuffled import ShuffledReports
 from panda_mdp.panda.file import decode
@@ -46,30 +45,26 @@ def estimate(reported: Reported) -> Estimate:
     Where they were drawn from `whole` tables, of one version and once by each user, the answer has
     the (epsilon, delta) of who sees their counts alone.
 
-    The tables were audited when they were published. Versions share one distribution of people, so
-    that each is a part of one channel, as large as its part of the reports.
+    The tables were audited when they were published.
     """
     users = reported.users
     tables = {version: decode(data) for version, data in reported.files.items()}
     domain = next(iter(tables.values())).problem.domain
-    _, zones = zone_matrix(None, domain)
+    zones = zone_matrix(None, domain)
     seen = {version: np.zeros(domain.size) for version in tables}
     for version, output, count in reported.counts:
         seen[version][output] = count
-    parts = []
-    grouped = []
-    raw = np.zeros(zones.shape[1])
-    for version, table in tables.items():
-        counts = seen[version][table.problem.outputs]
-        channel = Channel.of(table, zones)
-        parts.append((counts.sum() / users if users else 1 / len(tables)) * channel.rows)
-        grouped.append(channel.counts(counts[None, :]))
-        raw += counts @ zones[channel.home] / max(1, users)
-    groups = np.concatenate(grouped, axis=1)
-    found = estimate_groups(np.concatenate(parts, axis=1), groups, zones, bumps_of(domain))
-    share, low, high, unplaced, records = (part[0] for part in found)
-    numbers = np.clip([raw, share, low, high], 0, 1).T.tolist()
-    told_apart = (unplaced <= 0.5 * high).tolist()
+    counts = [seen[version][table.problem.outputs] for version, table in tables.items()]
+    channels = [Channel.of(table, zones[1]) for table in tables.values()]
+    # Versions share one distribution of people: each is a part of one channel.
+    parts = [part.sum() / users if users else 1 / len(tables) for part in counts]
+    first = np.cumsum([0, *(channel.rows.shape[1] for channel in channels)])
+    joint = Channel(
+        np.hstack([part * channel.rows for part, channel in zip(parts, channels, strict=True)]),
+        np.concatenate([k + channel.groups for k, channel in zip(first, channels, strict=False)]),
+        np.concatenate([channel.home for channel in channels]),
+    )
+    found = estimate_groups(joint, np.concatenate(counts)[None], zones, domain, ("all",))
     batch = None
     with suppress(InvalidInputError):
         if reported.whole and len(tables) == 1 and users == reported.reports:
@@ -77,12 +72,9 @@ def estimate(reported: Reported) -> Estimate:
             batch = epsilon, BATCH_DELTA
     return Estimate(
         records=list(range(domain.size)),
-        share=records.clip(0, 1).tolist(),
-        zone=zones.argmax(axis=1).tolist(),
-        zones=[
-            ZoneEstimate(raw=r, share=s, low=lo, high=hi, told_apart=told)
-            for (r, s, lo, hi), told in zip(numbers, told_apart, strict=True)
-        ],
+        share=found.records[0].clip(0, 1).tolist(),
+        zone=zones[1].argmax(axis=1).tolist(),
+        zones=[ZoneEstimate(**dict([*row.items()][2:])) for row in found.rows()],
         users=users,
         reports=reported.reports,
         batch=batch,
