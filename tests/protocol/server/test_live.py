@@ -83,13 +83,13 @@ def test_a_crowd_reads_a_deployment_once(store: Store) -> None:
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(ask, range(8)))
         assert all(each is found[0] for each in found)
-        assert found[0].outputs == frozenset(range(0, 40, 5)) and found[0].open
+        assert found[0].outputs == frozenset(range(0, 40, 5)) and found[0].row.open
         with store.write() as session:
             find(session, "main").open = False
-        assert live.get("main").open
+        assert live.get("main").row.open
         with store.write() as session:
             store.count_change(session, "deployment_changes")
-        assert not live.get("main").open
+        assert not live.get("main").row.open
 
 
 def test_tokens_are_known_without_asking_until_one_is_revoked(store: Store) -> None:

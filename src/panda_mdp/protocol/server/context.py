@@ -103,8 +103,6 @@ class Live:
 
     row: DeploymentRow
     """As it is stored."""
-    id: int
-    open: bool
     version: int
     """The version or round that reports are of; 0 where no round is solved yet."""
     outputs: frozenset[int]
@@ -114,8 +112,6 @@ class Live:
     table: str | None
     """The identity of the table in force, which reports name: limits may have changed since one was
     drawn, and it is as good as ever."""
-    until: str | None
-    """The last day of collecting."""
     issuers: Mapping[int, str] | None
     """Where tokens are used once, the keys that sign them: moduli by the number of the period."""
 
@@ -141,9 +137,10 @@ class Live:
 
     def over(self) -> Failure | None:
         """Why no reports are taken any more, or None."""
-        if self.open and (self.until is None or f"{now():%Y-%m-%d}" <= self.until):
+        until = self.row.request.until
+        if self.row.open and (until is None or f"{now():%Y-%m-%d}" <= until):
             return None
-        msg = "the last day of this deployment is over" if self.open else CLOSED
+        msg = "the last day of this deployment is over" if self.row.open else CLOSED
         return Failure("round_closed", msg, "ask the operator")
 
     def problem(self, report: ReportRequest, sender: Token | None) -> Failure | None:
@@ -204,14 +201,11 @@ def _live(session: Session, name: str) -> Live:
         issuers = {each.period: each.modulus for each in keys}
     return Live(
         row=row,
-        id=row.id,
-        open=row.open,
         version=version,
         outputs=frozenset(outputs),
         users=users,
         quota=Quota(1000 * request.period_s, request.reports_per_period),
         table=table,
-        until=request.until,
         issuers=issuers,
     )
 

@@ -92,7 +92,7 @@ async def post_report(
         user = sender.id
         quota = live.quota_of(sender)
     made = bytes.fromhex(message.id.replace("-", ""))
-    report = Report(live.id, made, user, live.version, message.output)
+    report = Report(live.row.id, made, user, live.version, message.output)
     if refusal is not None:
         # A repeat of what was accepted stays accepted, whatever has changed since; nothing is new.
         quota = replace(quota, most=0)
@@ -131,15 +131,15 @@ def post_issue(
         raise Failure("invalid", msg, "ask for the running period, GET .../issuer")
     digest = digest_of(message.blinded)
     with context.store.reports() as session:
-        if not take_one_use(session, (live.id, reporter.id, period), digest):
+        if not take_one_use(session, (live.row.id, reporter.id, period), digest):
             raise live.quota.refusal()
-        key = session.get_one(IssuerRow, (live.id, period))
+        key = session.get_one(IssuerRow, (live.row.id, period))
 
     def sign() -> bytes:
         issued = context.pool.run(sign_all, key.modulus, key.exponent, message.blinded)
         return issued.model_dump_json().encode()
 
-    return answer(context.files(f"issue/{live.id}/{period}/{digest}", sign))
+    return answer(context.files(f"issue/{live.row.id}/{period}/{digest}", sign))
 
 
 def _one_use(context: Context, name: str) -> tuple[Live, int]:
@@ -169,7 +169,7 @@ def get_reports(
     Times are ISO 8601, UTC where they name no zone. Parquet and Arrow's stream need pyarrow on the
     server.
     """
-    mine = select(ReportRow).filter_by(deployment=context.live.get(name).id)
+    mine = select(ReportRow).filter_by(deployment=context.live.get(name).row.id)
     for bound, compare in ((since, operator.ge), (until, operator.lt)):
         if bound is not None:
             at = bound if bound.tzinfo else bound.replace(tzinfo=UTC)
@@ -247,7 +247,7 @@ MEDIA: dict[Form, str] = {
 def get_counts(context: Shared, session: Reading, analyst: Analyst, name: Name) -> Counts:
     """How often each output was reported, and how many reports came in each hour."""
     live = context.live.get(name)
-    return count_reports(session, live.id, live.outputs)
+    return count_reports(session, live.row.id, live.outputs)
 
 
 @router.serves("GET", "/v1/deployments/{name}/estimate", Estimate)
