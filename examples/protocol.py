@@ -219,7 +219,10 @@ def main(out: Path = Path("out/examples"), users: int = 50, records: int = 60) -
         for deployment in DEPLOYMENTS:
             counts = operator.get(f"/deployments/{deployment}/counts")
             print(f"{deployment}: {counts['reports']} reports")
-            shares[deployment] = (counts, operator.get(f"/deployments/{deployment}/estimate"))
+            # Reports of rounds are exported, and have no estimate on the server.
+            told = deployment != "anchors"
+            estimate = operator.get(f"/deployments/{deployment}/estimate") if told else None
+            shares[deployment] = (counts, estimate)
         spent = people[0].client.ledger.balances()[0]
         print(f"one user spent {spent.spent} in {spent.reports} reports")
         for user in people:
@@ -245,14 +248,17 @@ def draw(
     for row, (name, (counts, estimate)) in zip(grid, shares.items(), strict=True):
         reported = np.zeros(domain.size)
         reported[counts["outputs"]] = counts["counts"]
-        told = np.zeros(domain.size)
-        told[estimate["records"]] = estimate["share"]
-        panels = (
+        panels = [
             (f"{name}: where people are (nobody knows)", true / true.sum(), BLUE),
             (f"{name}: what was reported", reported / max(reported.sum(), 1), VERMILION),
-            (f"{name}: what the operator can tell", told, GREEN),
-        )
-        for axes, (title, share, colour) in zip(row, panels, strict=True):
+        ]
+        if estimate is None:
+            row[-1].set_axis_off()
+        else:
+            told = np.zeros(domain.size)
+            told[estimate["records"]] = estimate["share"]
+            panels.append((f"{name}: what the operator can tell", told, GREEN))
+        for axes, (title, share, colour) in zip(row, panels, strict=False):
             draw_streets(axes, streets, city.u, city.v)
             axes.scatter(*points.T, s=1400 * share, color=colour, alpha=0.6, linewidths=0, zorder=3)
             map_axes(axes, streets)
