@@ -113,13 +113,12 @@ class TokenBook(Remembered[Token | None]):
         an invitation that pays for them instead."""
         batch = secrets.token_hex(6) if code is None else code.split("_", 2)[1]
         shared: Facts = {"role": role, "label": label, "expires": _after(expires_in_s)}
-        created = now()
         made = []
         rows = []
         for _ in range(count):
             key, secret, digest = _new_secret()
             made.append(TokenMade(id=key, token=f"pmt_{key}_{secret}", **shared))
-            rows.append(TokenRow(id=key, digest=digest, created=created, batch=batch, **shared))
+            rows.append(TokenRow(id=key, digest=digest, batch=batch, **shared))
         with self._store.write() as session:
             if code is None:
                 target = made[0].id if count == 1 else f"{count} tokens"
