@@ -206,7 +206,7 @@ def walks() -> str:
 def report(folder: Path) -> dict[str, set[str]]:
     """The files of a client that fetches, audits and reports to a server on this machine."""
     from panda_mdp.cli.client import Account
-    from panda_mdp.cli.publish import Survey, open_survey
+    from panda_mdp.cli.publish import Survey, publish
     from panda_mdp.cli.serve import Service
     from panda_mdp.protocol import Allowance, Client
     from panda_mdp.protocol.messages.signing import SigningKey
@@ -227,7 +227,9 @@ def report(folder: Path) -> dict[str, set[str]]:
     )
     try:
         url = server.stdout.readline().split()[-1] if server.stdout else ""
-        open_survey(Account(url, token_file=folder / "token"), folder / "city.pmdp", Survey("city"))
+        publish.__wrapped__(
+            Account(url, token_file=folder / "token"), folder / "city.pmdp", Survey("city")
+        )
         limits = Allowance(epsilon=5.0, period_epsilon=10.0)
         with Client(url, person, folder / "person", limits) as client:
             with walked() as fetched:

@@ -25,8 +25,8 @@ from panda_mdp.panda.lattice import radius_for
 from panda_mdp.panda.moving import Moving, Way
 from panda_mdp.panda.panda_table import PandaTable
 from panda_mdp.panda.selection import PandaOptions
-from panda_mdp.protocol.messages.deployments import BallRows, BallTerms
-from panda_mdp.protocol.server.solving import cut_ball
+from panda_mdp.protocol.messages.deployments import BallTerms
+from panda_mdp.protocol.server.solving import Tiles, ball_facts
 from panda_mdp.table.encode import encode
 
 EPSILON, EDGE, MINUTES = 5.0, 0.2, 10
@@ -79,14 +79,15 @@ def main() -> None:
     selection = pm.BallAnchors(given.centre, radius, EDGE)
     table = PandaTable(selection.scheme(problem, 0.0, PandaOptions(gap=0.02, time_limit=120)))
     scheme, whole = table.scheme, pm.compact(pm.optimal(problem, 0.02, time_limit=120))
-    terms = BallTerms(epsilon_1=given.centre, edge=EDGE, radius=radius)
-    served = encode(pm.compact(scheme.mechanism)), terms
+    terms = BallTerms(epsilon_1=given.centre, edge=EDGE, radius=radius, snap=0.5)
+    _, packed = ball_facts(encode(pm.compact(scheme.mechanism)), terms)
+    served = Tiles(packed, terms.law(domain, scheme.problem.epsilon))
 
     def weigh(centre: np.ndarray, records: np.ndarray) -> tuple[float, int]:
         """What reports of records from a ball lose, and the bytes of its rows."""
         rows, row = scheme.rows(centre, scheme.whole_table, records)
         place = tuple(centre.tolist())
-        message = BallRows(version=1, centre=place, **cut_ball(*served, place)).model_dump_json()
+        message = served.ball(1, place).model_dump_json()
         return float((problem.loss[records] * rows[row]).sum()), len(message)
 
     bits = pm.privacy.quantise.SystemBits()

@@ -45,6 +45,7 @@ from panda_mdp.frames.text import TextSummary
 from panda_mdp.methods.words import as_words
 from panda_mdp.space.embeddings import Embeddings, load_embeddings
 from panda_mdp.survey.registry import choose_methods
+from panda_mdp.table.mechanism import Table
 
 FAR, NEAR, FAMILY, DIMENSIONS = 8.0, 3.3, 5, 300
 COMPARED = 2000
@@ -96,7 +97,7 @@ def field(found: Embeddings, epsilon: float, seconds: float) -> list[dict[str, A
     return [*lines, line_of("optimal, at what SanText gives away", table)]
 
 
-def line_of(name: str, table: pm.Table) -> dict[str, Any]:
+def line_of(name: str, table: Table) -> dict[str, Any]:
     """What is said of one mechanism."""
     line = {
         "method": name,

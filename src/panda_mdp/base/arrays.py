@@ -118,6 +118,12 @@ def adjacency(
     return scipy.sparse.csr_array((data, ends), shape=(nodes, nodes))
 
 
+def both_ways(edges: IntArray, lengths: FloatArray, nodes: int) -> scipy.sparse.csr_array:
+    """The graph of some edges, each of which is given once, as a symmetric matrix."""
+    first, second = np.concatenate([edges, edges[:, ::-1]]).T
+    return adjacency(first, second, nodes, np.tile(lengths, 2))
+
+
 def delaunay(points: FloatArray) -> IntArray:
     """Edges of the Delaunay triangulation (none where all points lie on a line)."""
     try:

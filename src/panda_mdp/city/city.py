@@ -21,6 +21,7 @@ from panda_mdp.base.arrays import (
     IntArray,
     RebuiltOnCopy,
     Sections,
+    both_ways,
     frozen,
     shortest_parallel,
 )
@@ -29,7 +30,6 @@ from panda_mdp.base.text import picked
 from panda_mdp.errors import CityError, ProblemError
 from panda_mdp.problem import check_probabilities
 from panda_mdp.space.domain import Domain, check_indices, distinct_indices
-from panda_mdp.space.paths import both_ways
 
 LARGEST = np.finfo(np.float64).max
 COLUMNS: dict[str, tuple[str, Any, float, float, str]] = {

@@ -39,6 +39,7 @@ from panda_mdp.base.arrays import (
     FloatArray,
     IntArray,
     adjacency,
+    both_ways,
     frozen,
     shortest_parallel,
 )
@@ -67,12 +68,6 @@ LONGEST = 16.0
 """Nats of an edge between places that hold enough people by themselves."""
 ROUNDING = 1e-6
 """By which lengths are shortened for what rounding does to them."""
-
-
-def both_ways(edges: IntArray, lengths: FloatArray, nodes: int) -> scipy.sparse.csr_array:
-    """The graph of some edges, each of which is given once, as a symmetric matrix."""
-    first, second = np.concatenate([edges, edges[:, ::-1]]).T
-    return adjacency(first, second, nodes, np.tile(lengths, 2))
 
 
 def _whole(graph: scipy.sparse.csr_array) -> tuple[IntArray, ...]:

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from panda_mdp.base.arrays import FloatArray, IntArray, owners
+from panda_mdp.base.arrays import FloatArray, IntArray, both_ways, owners
 from panda_mdp.space.metrics import Metric, latitude_cosine
-from panda_mdp.space.paths import both_ways
 
 TILE = 64
 REGION = 32

@@ -215,8 +215,9 @@ class Plan(ABC):
 
     @property
     def identity(self) -> str | None:
-        """Of the table that reports are drawn from, as the log has it; None for rounds."""
-        return self.info.stated().get("table_identity")
+        """Of the table that reports are drawn from, as the log has it; rounds have none."""
+        table = getattr(self.info, "table", None)
+        return table and table.identity
 
     def check_stated(self, stated: Statement) -> None:
         """Raise unless the records are those that the operator signed."""
