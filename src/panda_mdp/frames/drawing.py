@@ -225,8 +225,7 @@ class FrameSummary:
         if 2 * self.swapped * self.places > self.rows:
             guess = "latitude and longitude are exchanged: name the columns the other way round"
         rows = self.rows // self.places
-        each = "" if self.places == 1 else f" with all its {self.places} places"
-        raise SnapError(f"not one of {rows:,} rows{each} is covered by the table; {guess}")
+        raise SnapError(f"not one of {rows:,} rows is covered by the table; {guess}")
 
     @property
     def people(self) -> int:

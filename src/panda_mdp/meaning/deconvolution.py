@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from panda_mdp.base.arrays import BoolArray, FloatArray
@@ -104,8 +103,8 @@ def fit_shares(
     counts: FloatArray,
     weight: float | None = None,
     bumps: Sequence[FloatArray] = (),
-) -> tuple[FloatArray, float]:
-    """Shares of K records from the reports of p groups, and the weight of the penalty.
+) -> FloatArray:
+    """Shares of K records from the reports of p groups.
 
     Without `weight` a half of the reports, drawn with a fixed seed, is predicted from the other, by
     records alone and by mixtures of the rows of each of the `bumps`, (centres, K) each.
@@ -113,12 +112,12 @@ def fit_shares(
     # What no record can have reported tells nothing about records: it was made up.
     counts = np.where(channel.max(axis=0) > 0, counts, 0.0)
     if not counts.any():
-        return np.full(len(channel), 1.0 / len(channel)), STRONGEST
+        return np.full(len(channel), 1.0 / len(channel))
     bump = None
     if weight is None:
         weight, bump = _best_predictor(channel, counts, bumps)
     *_, (shares, _) = _path(channel if bump is None else bump @ channel, counts, weight)
-    return shares if bump is None else shares @ bump, weight
+    return shares if bump is None else shares @ bump
 
 
 def _best_predictor(
@@ -268,26 +267,20 @@ class Moments(NamedTuple):
         return np.sqrt(np.maximum(squares - mean**2, 0.0) / max(reports, 1.0))
 
 
-def _radius(distance: float) -> float:
-    """The cut on the side of the interior where an end of 0 to 1 is so many deviations away."""
-
-    def excess(radius: float) -> float:
-        return float(ndtr(radius) - ndtr(-_far_cut(distance, radius)) - CONFIDENCE)
-
-    return float(brentq(excess, 1.0, 3.0))
-
-
-def _far_cut(distance: FloatArray | float, radius: FloatArray | float) -> FloatArray:
+def _far_cut(distance: FloatArray, radius: FloatArray) -> FloatArray:
     """The cut on the side of the end: what cannot be there is not asked for."""
     with np.errstate(divide="ignore"):
-        beyond = (np.square(distance) + np.square(radius)) / (2 * np.asarray(distance, float))
-    return np.where(np.asarray(distance) >= radius, radius, beyond)
+        beyond = (distance**2 + radius**2) / (2 * distance)
+    return np.where(distance >= radius, radius, beyond)
 
 
 @cache
 def _radii() -> tuple[FloatArray, FloatArray]:
+    """Cuts on the side of the interior where an end of 0 to 1 is so many deviations away."""
     distances = np.linspace(0.0, LARGEST_RATIO, 201)
-    return distances, np.array([_radius(distance) for distance in distances])
+    radii = np.linspace(1.0, 3.0, 10_001)
+    held = ndtr(radii) - ndtr(-_far_cut(distances[:, None], radii))
+    return distances, radii[np.argmax(held >= CONFIDENCE, axis=1)]
 
 
 def _cut_above(share: FloatArray, deviation: FloatArray) -> FloatArray:

@@ -263,7 +263,7 @@ def estimate_groups(
     bumps = bumps_of(domain)
     found: list[tuple[FloatArray, ...]] = []
     for counts, reports in zip(channel.counts(seen), total.tolist(), strict=True):
-        records, _ = fit_shares(rows, counts, bumps=bumps)
+        records = fit_shares(rows, counts, bumps=bumps)
         sides = [_inside(records, part) for part in (matrix, 1 - matrix)]
         moments = [
             Moments(*((part * values).sum(axis=0) for values in pair for part in sides))
@@ -332,7 +332,7 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     homes = matrix[channel.home]
     raw = homes.T @ (pairs.tocsr() @ homes) / total
     bumps = bumps_of(release.problem.domain)
-    ends = [fit_shares(rows, seen.sum(axis=axis), bumps=bumps)[0] for axis in (1, 0)]
+    ends = [fit_shares(rows, seen.sum(axis=axis), bumps=bumps) for axis in (1, 0)]
     flows, told = _joint(rows, matrix, seen, ends)
     lower, upper = bounding_weights(rows, matrix, total)
     products = ([(1, upper, lower), (1, lower, upper), (-1, upper, upper)], [(1, upper, upper)])
