@@ -14,7 +14,7 @@ import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
 from panda_mdp.compute.closure import AGREED, AROUND, Closure, closure_of
 from panda_mdp.compute.jax.closure import closure_for
-from panda_mdp.compute.jax.device import make_mesh, precise
+from panda_mdp.compute.jax.device import precise
 from panda_mdp.errors import SlowerWarning
 from panda_mdp.methods.optimal.program import Graph, broken_pairs
 from panda_mdp.privacy.quantise import (
@@ -236,7 +236,7 @@ def test_repairing_a_solved_table_costs_next_to_nothing():
 def test_closing_along_links_on_a_device_is_the_hosts(rounds):
     domain = pm.synthetic_city(300, seed=7).road_domain(90, seed=0)
     host = closure_of(domain)
-    device = closure_for(domain, make_mesh(jax.devices()[:1]), OUTPUTS)
+    device = closure_for(domain, jax.devices()[0], OUTPUTS)
     matrix = np.random.default_rng(1).dirichlet(np.full(OUTPUTS, 0.2), 90)
     starts = [closure.start(matrix, 1e-3) for closure in (host, device)]
     both = [getattr(c, rounds)(z, 2.0) for c, z in zip((host, device), starts, strict=True)]

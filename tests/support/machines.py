@@ -14,7 +14,6 @@ from helpers import random_domain
 from panda_mdp import Domain
 from panda_mdp.compute.closure import Closure
 from panda_mdp.compute.jax.closure import JaxClosure
-from panda_mdp.compute.jax.device import make_mesh
 from panda_mdp.space.tiles import TILE
 
 SIZE, OUTPUTS, WIDTH = 150, 12, 32
@@ -24,7 +23,7 @@ FLOOR = 1e-5
 def dense(machine: str, domain: Domain, outputs: int = OUTPUTS, **tuning: Any) -> Closure:
     """The closure of dense tables on a machine, whatever the size."""
     if machine == "jax":
-        return JaxClosure(domain, make_mesh(jax.devices()[:1]), outputs)
+        return JaxClosure(domain, jax.devices()[0], outputs)
     small = {"numpy": 1 << 20, "numba": 0}[machine]
     closure = Closure(domain, small_records=small)
     vars(closure).update(tuning)
@@ -75,7 +74,7 @@ def tiled(machine: str, seed: int, epsilon: float = 6.0, size: int = 300, **tuni
         bare = Closure(domain)
         vars(bare).update(tuning)
         return _on_host(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
-    bare = JaxClosure(domain, make_mesh(jax.devices()[:1]))
+    bare = JaxClosure(domain, jax.devices()[0])
     return _on_device(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
 
 

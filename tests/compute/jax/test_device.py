@@ -13,25 +13,24 @@ from helpers import DIGITS, KINDS, exact_distance, random_domain
 
 from panda_mdp import Domain
 from panda_mdp.compute.jax.device import (
-    AXIS,
     FEW,
-    Placement,
+    chosen_device,
     distance_error,
     ladder,
     laid_out,
-    make_mesh,
     members_of,
+    placing,
     precise,
     require_memory,
-    waking_mesh,
+    waking_device,
 )
 from panda_mdp.errors import MethodError
 from panda_mdp.space.tiles import TILE
 
 
 @pytest.fixture(scope="module")
-def mesh():
-    return make_mesh(jax.devices()[:1])
+def device():
+    return jax.devices()[0]
 
 
 def test_the_ladder_has_few_steps_and_wastes_little():
@@ -49,28 +48,18 @@ def test_the_ladder_has_few_steps_and_wastes_little():
         assert ladder(size, fine=False) >= ladder(size)
 
 
-@pytest.mark.parametrize(("outputs", "devices", "width"), [(12, 8, 16), (16, 8, 16), (1, 4, 4)])
-def test_outputs_are_padded_to_a_multiple_of_the_devices(outputs, devices, width):
-    row = SimpleNamespace(devices=np.empty(devices))
-    assert Placement(row, outputs).width == width
-
-
-def test_arrays_come_back_as_they_went(mesh):
-    place = Placement(mesh, 5)
+def test_arrays_come_back_as_they_went(device):
     table = np.random.default_rng(0).random((7, 2, 5))
     with precise():
-        there = place.sharded(table, 0.0)
-        assert there.dtype == np.float64
-        np.testing.assert_array_equal(place.host(there), table)
-        np.testing.assert_array_equal(np.asarray(place.whole(table)), table)
-    assert there.sharding.spec == jax.sharding.PartitionSpec(None, None, AXIS)
-    assert mesh.axis_names == (AXIS,)
+        there = placing(device)(table)
+        assert there.dtype == np.float64 and there.devices() == {device}
+        np.testing.assert_array_equal(np.asarray(there), table)
 
 
-def test_the_mesh_holds_all_devices_or_those_given():
-    assert make_mesh().devices.tolist() == jax.devices()
-    assert make_mesh(jax.devices()[:1]).devices.tolist() == jax.devices()[:1]
-    assert waking_mesh(jax.devices()[:1])() == make_mesh(jax.devices()[:1])
+def test_the_first_device_is_taken_or_the_one_given():
+    assert chosen_device() == jax.devices()[0]
+    assert chosen_device(jax.devices()[-1]) == jax.devices()[-1]
+    assert waking_device(jax.devices()[-1])() == jax.devices()[-1]
 
 
 def test_what_fails_while_devices_wake_is_raised_where_they_are_asked_for(monkeypatch):
@@ -78,9 +67,9 @@ def test_what_fails_while_devices_wake_is_raised_where_they_are_asked_for(monkey
         raise RuntimeError("no devices")
 
     monkeypatch.setattr(jax, "devices", none)
-    mesh = waking_mesh()
+    device = waking_device()
     with pytest.raises(RuntimeError, match="no devices"):
-        mesh()
+        device()
 
 
 def test_64_bits_are_for_the_inside_only():
@@ -94,34 +83,29 @@ def test_64_bits_are_for_the_inside_only():
 
 
 def test_a_job_that_does_not_fit_is_refused_with_what_it_needs():
-    four = SimpleNamespace(devices=np.empty(4))
-    require_memory(4 << 30, four, available=1 << 30)
+    require_memory(1 << 30, None, available=1 << 30)
     with pytest.raises(MethodError) as caught:
-        require_memory(10 << 30, four, available=1 << 30)
+        require_memory(10 << 30, None, available=1 << 30)
     message = str(caught.value)
-    assert "10.0 GiB over 4 device(s) with 1.0 GiB each" in message
-    assert "10 such devices would hold it" in message
+    assert "needs 10.0 GiB, and the device has 1.0 GiB" in message
     assert "fewer outputs or records" in message
 
 
 def test_one_byte_too_many_is_too_many():
-    one = SimpleNamespace(devices=np.empty(1))
-    require_memory(1000, one, available=1000)
-    with pytest.raises(MethodError, match="2 such devices"):
-        require_memory(1001, one, available=1000)
+    require_memory(1000, None, available=1000)
+    with pytest.raises(MethodError, match="the device has"):
+        require_memory(1001, None, available=1000)
 
 
 def test_a_device_that_does_not_tell_its_memory_is_trusted():
-    device = SimpleNamespace(memory_stats=lambda: None)
-    require_memory(1 << 60, SimpleNamespace(devices=np.array([device])))
+    require_memory(1 << 60, SimpleNamespace(memory_stats=lambda: None))
 
 
 def test_the_device_is_asked_where_it_can_tell():
     device = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 100})
-    row = SimpleNamespace(devices=np.array([device, device]))
-    require_memory(200, row)
-    with pytest.raises(MethodError, match=r"over 2 device\(s\)"):
-        require_memory(201, row)
+    require_memory(100, device)
+    with pytest.raises(MethodError, match="the device has"):
+        require_memory(101, device)
 
 
 # Distances.
@@ -135,12 +119,12 @@ def corners() -> Domain:
     )
 
 
-def on_device(domain: Domain, mesh) -> tuple[np.ndarray, np.ndarray]:
+def on_device(domain: Domain, device) -> tuple[np.ndarray, np.ndarray]:
     """Positions by tile, and all distances along the tiles, computed there: (T, T, 64, 64)."""
     with precise():
         members = members_of(domain.tiles)
         records = domain.tiles.order[np.maximum(members, 0)]
-        measure = laid_out(domain.metric, records, Placement(mesh, 1).whole)
+        measure = laid_out(domain.metric, records, placing(device))
         count = domain.tiles.count
         first, second = (jnp.asarray(a.ravel()) for a in np.indices((count, count)))
         apart = jax.jit(measure)(first, second)
@@ -148,9 +132,9 @@ def on_device(domain: Domain, mesh) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "corners"])
-def test_distances_keep_their_stated_error(kind, mesh):
+def test_distances_keep_their_stated_error(kind, device):
     domain = corners() if kind == "corners" else random_domain(kind, 20, seed=4)
-    _, apart = on_device(domain, mesh)
+    _, apart = on_device(domain, device)
     error = mp.mpf(distance_error(domain.metric))
     order = domain.tiles.order
     with mp.workdps(DIGITS):
@@ -164,9 +148,9 @@ def test_distances_keep_their_stated_error(kind, mesh):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_record_has_its_place_in_a_tile(kind, mesh):
+def test_every_record_has_its_place_in_a_tile(kind, device):
     domain = random_domain(kind, 150)
-    members, apart = on_device(domain, mesh)
+    members, apart = on_device(domain, device)
     assert sorted(members[members >= 0].tolist()) == list(range(150))
     order = domain.tiles.order
     true = domain.distances(order, order)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -46,8 +43,8 @@ def block_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_choose_engines():
     assert isinstance(choose("cpu"), CpuEngine)
     assert isinstance(choose("jax"), JaxEngine)
-    assert choose("jax").mesh.devices.tolist() == jax.devices()
-    assert choose(JaxEngine(jax.devices()[:1])).mesh.devices.tolist() == jax.devices()[:1]
+    assert choose("jax").device == jax.devices()[0]
+    assert choose(JaxEngine(jax.devices()[-1])).device == jax.devices()[-1]
 
 
 def test_auto_takes_the_cpu_where_jax_sees_nothing_faster(monkeypatch):
@@ -148,61 +145,6 @@ def test_a_whole_solve_in_jax_is_the_cpus():
     bounds = [one.details["trace"][-1][3] for one in (here, there)]
     assert bounds[1] == pytest.approx(bounds[0], rel=1e-4)
     assert not jax.config.jax_enable_x64
-
-
-# Many devices.
-
-
-def start_script(devices: int) -> subprocess.Popen[str]:
-    flags = os.environ.get("XLA_FLAGS", "")
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "NUMBA_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")]),
-        "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count={devices}",
-    }
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def answer(process: subprocess.Popen[str]) -> dict:
-    """What the process prints last; where it hangs it is ended."""
-    try:
-        output, errors = process.communicate(timeout=600)
-    finally:
-        process.kill()
-    assert process.returncode == 0, errors[-3000:]
-    return json.loads(output.splitlines()[-1])
-
-
-def test_eight_devices_do_as_one():
-    said = answer(start_script(8))
-    assert said["devices"] == 8
-    assert said["shards"] == [2], "twelve outputs in pairs, the last two devices hold padding"
-    one, all_ = said["one"], said["all"]
-    assert one["backend"] == all_["backend"] == "jax"
-    assert all_["stopped"] == "gap reached"
-    assert one["proved"] == all_["proved"] == "proved"
-    assert all_["gap"] <= 0.05
-    assert all_["holds"]
-    assert all_["loss"] == pytest.approx(one["loss"], rel=1e-6)
-    assert all_["bound"] == pytest.approx(one["bound"], rel=1e-6)
-    # The parts, with multipliers and tables that are no optimum.
-    assert said["garbage"][1] == pytest.approx(said["garbage"][0], rel=1e-9)
-    assert said["padded_entries"] == [0.0, 0.0, 0.0]
-    assert said["padded_cost"] > 1e3 * said["largest_cost"]
-    # A round: sources are compared in single precision there.
-    assert said["closure_error"] < 1e-5
-    assert said["audit"][0] == pytest.approx(said["audit_here"][0], rel=1e-12)
-    assert said["audit"][1] == said["audit_here"][1]
-    assert said["violated_alike"] == 1.0
-    assert not said["x64"]
 
 
 WORDS = np.random.default_rng(4).normal(size=(48, 20))

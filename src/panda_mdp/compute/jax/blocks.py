@@ -2,8 +2,7 @@
 
 A block is a group of outputs times a tile of 64 records; what no block holds is at the group's
 floor, which all records share. A dense table is one group with a block in every tile, over no
-floor. Tables are (blocks, 64, width) arrays, their last axis split over the devices of a mesh;
-whatever else there is lies whole on each.
+floor. Tables are (blocks, 64, width) arrays.
 
 Tiles that are near each other are listed in pairs, P of them: number g P + p stands for the blocks
 of group g in the tiles of pair p, and loops go through lists of such numbers in chunks. Rows that
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 
 from panda_mdp.compute.closure import UNUSED
 from panda_mdp.compute.jax import triton
-from panda_mdp.compute.jax.device import AXIS, OUTPUTS, ROWS, TABLE, WHOLE, Array, mapped, summed
+from panda_mdp.compute.jax.device import Array
 from panda_mdp.compute.pairs import LOG_ERROR
 from panda_mdp.space.tiles import TILE
 
@@ -129,47 +128,43 @@ class Pairs(NamedTuple):
         return one, other
 
 
-BLOCKS = Blocks(WHOLE, WHOLE, WHOLE, WHOLE, WHOLE, ROWS, ROWS)
-PAIRS = Pairs(BLOCKS, WHOLE, WHOLE)
-
-
 # Dense tables in and out.
 
 
-@mapped((ROWS, WHOLE, BLOCKS, OUTPUTS), TABLE)
+@jax.jit
 def start(table, rows, c: Blocks, floor):
     """Rows of a table in their tiles, summing to 1 over a floor; it alone where it is `UNUSED`."""
     z = jnp.where(floor > UNUSED, jnp.maximum(table[rows].astype(jnp.float64), 0.0), 0.0)
-    sums = summed(jnp.sum(z, axis=2, keepdims=True))
-    z = (1 - summed(jnp.sum(floor))) * z / jnp.where(sums > 0, sums, 1.0) + floor
-    z /= summed(jnp.sum(z * c.exists[0], axis=2, keepdims=True))
+    sums = jnp.sum(z, axis=2, keepdims=True)
+    z = (1 - jnp.sum(floor)) * z / jnp.where(sums > 0, sums, 1.0) + floor
+    z /= jnp.sum(z * c.exists[0], axis=2, keepdims=True)
     return jnp.where(c.there & c.exists[0], z, 1.0)
 
 
-@mapped((TABLE, WHOLE), ROWS)
+@jax.jit
 def by_slot(z, slots):
     """Blocks back as rows."""
     return _flat(z)[slots]
 
 
-@mapped((ROWS, WHOLE, BLOCKS), TABLE)
+@jax.jit
 def tiled(table, rows, c: Blocks):
     """Rows in their tiles as they are, padding 0."""
     return jnp.where(c.there, table[rows], 0)
 
 
-@mapped((ROWS, WHOLE, BLOCKS, TABLE), (OUTPUTS, WHOLE))
+@jax.jit
 def survey(table, rows, c: Blocks, weighted):
     """The largest entry of every column and the expected loss of the rows scaled to sum 1."""
     z = jnp.where(c.there, table[rows].astype(jnp.float64), 0.0)
-    sums, loss = (summed(jnp.sum(part, axis=2)) for part in (z, z * weighted))
+    sums, loss = (jnp.sum(part, axis=2) for part in (z, z * weighted))
     return jnp.max(z, axis=(0, 1)), jnp.sum(loss / jnp.where(sums > 0, sums, 1.0))
 
 
-@mapped((TABLE, TABLE), WHOLE)
+@jax.jit
 def expected(z, weighted):
     """sum p c z; the weights of padding are 0."""
-    return summed(jnp.sum(z * weighted))
+    return jnp.sum(z * weighted)
 
 
 def _flat(z):
@@ -185,7 +180,7 @@ def _extremes(z, c: Blocks):
     return high, jnp.min(jnp.where(c.there, z, jnp.inf), axis=1, keepdims=True)
 
 
-@mapped((TABLE, ROWS, BLOCKS), WHOLE)
+@jax.jit
 def span(logs, under: Array | None, c: Blocks):
     """The largest log ratio within an output."""
     groups = len(c.number) - 1
@@ -195,7 +190,7 @@ def span(logs, under: Array | None, c: Blocks):
     if under is not None:
         high = jnp.maximum(high, under[:groups])
         low = jnp.minimum(low, under[:groups])
-    return jax.lax.pmax(jnp.max(high - low), AXIS)
+    return jnp.max(high - low)
 
 
 def _reach(high, low, under: Array | None, pairs: Pairs):
@@ -207,7 +202,7 @@ def _reach(high, low, under: Array | None, pairs: Pairs):
         return jnp.max(largest - least, axis=(1, 2))
 
     parts = pairs.at.reshape(-1, min(len(pairs.at), REACHES_AT_ONCE))
-    return jax.lax.pmax(jax.lax.map(part, parts).ravel(), AXIS)
+    return jax.lax.map(part, parts).ravel()
 
 
 def _acting(z, pairs: Pairs, epsilon, nats):
@@ -264,7 +259,7 @@ def _factors(distance, epsilon, nats):
     return jnp.where(exponent < nats, jnp.exp(-exponent), 0.0)
 
 
-@mapped((TABLE, PAIRS, WHOLE, WHOLE, WHOLE), TABLE)
+@partial(jax.jit, static_argnames="kernels")
 def close(z, pairs: Pairs, active, epsilon, nats, kernels: Kernels):
     """max over the blocks of a row's group of z_jy exp(-epsilon d(i, j)), for the rows of `active`
     (T, 64); of pairs of records within `nats`."""
@@ -297,7 +292,7 @@ def _ranges(sorted_, wanted, count: int):
     return begin[:-1], begin[1:]
 
 
-@mapped((TABLE, BLOCKS, WHOLE), (TABLE, WHOLE))
+@jax.jit
 def scale(z, c: Blocks, total):
     """max(s z, floor) with one s for every record such that its row sums to 1, and what the rows
     summed to before, (T, 64); `total` is the sum of the floor."""
@@ -322,18 +317,18 @@ def scale(z, c: Blocks, total):
     return out, jnp.where(c.real, sums, 1.0)
 
 
-@mapped((TABLE, BLOCKS), (TABLE, WHOLE))
+@jax.jit
 def divide(z, c: Blocks):
     """A dense table with its rows divided by their sums; and these, (T, 64)."""
     return _divided(z, c)
 
 
 def _divided(z, c: Blocks):
-    sums = jnp.where(c.real, summed(jnp.sum(z * c.exists[0], axis=2)), 1.0)
+    sums = jnp.where(c.real, jnp.sum(z * c.exists[0], axis=2), 1.0)
     return jnp.where(c.exists[0] & c.there, z / sums[:, :, None], z), sums
 
 
-@mapped((TABLE, (WHOLE, WHOLE), BLOCKS, WHOLE), (TABLE, WHOLE))
+@partial(jax.jit, static_argnames="centred")
 def raise_and_divide(z, nearest, c: Blocks, limits, centred: bool):
     """Rounds that raise every entry of a dense table to what the nearest records lend it, or to the
     middle between that and what they allow it where `centred`, and `divide`; until their excess is
@@ -360,7 +355,7 @@ def raise_and_divide(z, nearest, c: Blocks, limits, centred: bool):
     )[:2]
 
 
-@mapped((TABLE, WHOLE, WHOLE), TABLE)
+@jax.jit
 def relax(z, links, epsilon):
     """A dense table raised along links until nothing changes."""
     others, away = links
@@ -387,7 +382,7 @@ def excess(sums, nearest):
 # What a table is worth.
 
 
-@mapped((TABLE, ROWS, PAIRS, WHOLE), (WHOLE, WHOLE, WHOLE))
+@jax.jit
 def worst(logs, under: Array | None, pairs: Pairs, limits):
     """max over pairs of records and outputs of (|log ratio| + error) / (shrink d), where it exceeds
     `least`: the value, the number of the pair, -1 where none does, and its rows. `under` are the
@@ -410,7 +405,6 @@ def worst(logs, under: Array | None, pairs: Pairs, limits):
             lambda widest, own, other: jnp.maximum(widest, jnp.abs(own - other)),
             *pairs.rows(at, logs, under),
         )
-        ratio = jax.lax.pmax(ratio, AXIS)
         rate = (ratio + LOG_ERROR) / (near.apart(p, pairs.blocks.real) * shrink)
         counts = (near.first[p] != near.second[p])[:, None, None] | later
         rate = jnp.where(counts, rate, 0.0).reshape(len(at), -1)
@@ -436,7 +430,7 @@ def _fold_outputs(combine, first, second):
     return jax.lax.fori_loop(0, len(own), body, jnp.zeros((len(first), TILE, TILE)), unroll=AT_ONCE)
 
 
-@mapped((TABLE, PAIRS, WHOLE, WHOLE), WHOLE)
+@partial(jax.jit, static_argnames="size")
 def gains(z, pairs: Pairs, rank, limits, size: int):
     """For every pair of records the mass by which the first misses the constraint of the second,
     sum_y max(0, z_jy exp(-epsilon d) - z_iy), over the groups where that exceeds `least`, in whole
@@ -450,7 +444,6 @@ def gains(z, pairs: Pairs, rank, limits, size: int):
         gain = _fold_outputs(
             lambda sum_, own, other: sum_ + jnp.maximum(factor * other - own, 0.0), z[a], z[b]
         )
-        gain = summed(gain)
         units = jnp.where((gain > least) & fresh[:, None, None], gain * GAIN_UNITS, 0.0)
         return sums.at[rank[p]].add(units.astype(jnp.int64))
 

@@ -16,7 +16,6 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray, offsets
 from panda_mdp.base.floored import FlooredRows, Int32Array
@@ -34,14 +33,14 @@ from panda_mdp.compute.jax import blocks, floored, triton
 from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
 from panda_mdp.compute.jax.device import (
     Array,
-    Placement,
+    chosen_device,
     distance_error,
     ladder,
     laid_out,
-    make_mesh,
     measures,
     members_of,
     memory,
+    placing,
     precise,
 )
 from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR, MEMORY_FULL, WIDTH, host_rate
@@ -77,7 +76,7 @@ class BlockCut:
 
 
 class JaxClosure(Closure):
-    """`Closure` on the devices of a mesh. Tables are (blocks, 64, width) arrays there, padded; sums
+    """`Closure` on a device. Tables are (blocks, 64, width) arrays there, padded; sums
     of rows are (T, 64)."""
 
     cut: Any
@@ -87,24 +86,26 @@ class JaxClosure(Closure):
     nearest = 32
     rest = 0.0
 
-    def __init__(self, domain: Domain, mesh: Mesh, outputs: int = WIDTH) -> None:
+    def __init__(self, domain: Domain, device: Any, outputs: int = WIDTH) -> None:
         super().__init__(domain)
-        self._on = Placement(mesh, outputs)
+        self.device = device
+        self.outputs = outputs
+        self._put = placing(device)
         with precise():
             members = self.members = members_of(self.tiles)
             self.slot = np.flatnonzero(members.ravel() >= 0)
             """Of every position: its place among the rows of all tiles."""
             positions = np.maximum(members, 0)
             records = self.order[positions]
-            self._positions = self._on.whole(positions.astype(np.int32))
-            self.records = self._on.whole(records.astype(np.int32))
+            self._positions = self._put(positions.astype(np.int32))
+            self.records = self._put(records.astype(np.int32))
             """Of every row of every tile; of what is none any."""
-            self._real = self._on.whole(members >= 0)
+            self._real = self._put(members >= 0)
             self._measure: Any = None
             """Of distances, which are known along pairs that imply all others."""
             if domain.metric.generating_pairs is None:
-                self._measure = laid_out(domain.metric, records, self._on.whole)
-            self.kernels: Kernels = "triton" if triton.available(mesh.local_devices[0]) else "xla"
+                self._measure = laid_out(domain.metric, records, self._put)
+            self.kernels: Kernels = "triton" if triton.available(device) else "xla"
             tiles = np.ones((1, self.tiles.count), bool)
             dense = self._blocks(tiles, np.arange(outputs)[None], None)
         self.cut = BlockCut(np.arange(outputs)[None], np.zeros(outputs), dense)
@@ -114,10 +115,6 @@ class JaxClosure(Closure):
         self._pairs: Pairs | None = None
         self._weighted: tuple[FloatArray, Array] | None = None
         self._seen: tuple[BoolArray, BoolArray, tuple[Array, Array]] | None = None
-
-    @property
-    def _mesh(self) -> Mesh:
-        return self._on.mesh
 
     def over(self, cut: Any) -> Self:
         """The same for tables on the blocks of a cut."""
@@ -141,15 +138,15 @@ class JaxClosure(Closure):
         if floor is not None:
             floors = np.ones(exists.shape, floor.dtype)
             floors[exists] = floor[columns[columns >= 0]]
-            floors = self._on.sharded(floors, 1)
-        put = self._on.whole
+            floors = self._put(floors)
+        put = self._put
         return Blocks(
             put(np.pad(group, pad, constant_values=groups).astype(np.int32)),
             put(np.pad(tile, pad).astype(np.int32)),
             put(number),
             put(lists),
             self._real,
-            self._on.sharded(exists, False),
+            self._put(exists),
             floors,
         )
 
@@ -167,7 +164,7 @@ class JaxClosure(Closure):
             # The old ones make room first.
             del self._lists[0 if many else 1 :]
             pairs = self.tiles.pairs(SPARE * reach)
-            pad, put = (0, ladder(len(pairs.second)) - len(pairs.second)), self._on.whole
+            pad, put = (0, ladder(len(pairs.second)) - len(pairs.second)), self._put
             near = Near(
                 put(np.pad(pairs.first, pad).astype(np.int32)),
                 put(np.pad(pairs.second, pad).astype(np.int32)),
@@ -191,7 +188,7 @@ class JaxClosure(Closure):
         ratios allow."""
         reach = self.cut.reach
         if np.isinf(reach):
-            reach = float(blocks.span(self._mesh, jnp.log(z), None, self.cut.blocks)) / epsilon
+            reach = float(blocks.span(jnp.log(z), None, self.cut.blocks)) / epsilon
         near = self._near(max(TOUCHING, min(reach, nats / epsilon)))
         if self._pairs is None or self._pairs.near is not near:
             c = self.cut.blocks
@@ -203,32 +200,32 @@ class JaxClosure(Closure):
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> Any:
         """The table on the devices; `matrix` may lie there already, along the order in space."""
         with precise():
-            row = self._on.sharded(floor_row(floor, self._on.outputs), 0.0)
-            return blocks.start(self._mesh, *self._rows(matrix), self.cut.blocks, row)
+            row = self._put(floor_row(floor, self.outputs))
+            return blocks.start(*self._rows(matrix), self.cut.blocks, row)
 
     def _rows(self, matrix: Any) -> tuple[Array, Array]:
         """A table on the devices and where it has the rows of the tiles."""
         if isinstance(matrix, np.ndarray):
-            return self._on.sharded(matrix, 0), self.records
+            return self._put(matrix), self.records
         return matrix, self._positions
 
     def _tiled(self, matrix: Any) -> Array:
-        return blocks.tiled(self._mesh, *self._rows(matrix), self.cut.blocks)
+        return blocks.tiled(*self._rows(matrix), self.cut.blocks)
 
     def host(self, z: Any) -> FloatArray:
         with precise():
-            return self._on.host(blocks.by_slot(self._mesh, z, self.slot[self.place]))
+            return np.asarray(blocks.by_slot(z, self.slot[self.place]))
 
     def survey(self, matrix: FloatArray, weighted: FloatArray) -> tuple[FloatArray, float]:
         with precise():
             peaks, loss = blocks.survey(
-                self._mesh, *self._rows(matrix), self.cut.blocks, self._weights(weighted)
+                *self._rows(matrix), self.cut.blocks, self._weights(weighted)
             )
-            return self._on.host(peaks), float(loss)
+            return np.asarray(peaks), float(loss)
 
     def expected(self, z: Any, weighted: FloatArray) -> float:
         with precise():
-            return float(blocks.expected(self._mesh, z, self._weights(weighted)))
+            return float(blocks.expected(z, self._weights(weighted)))
 
     def _weights(self, weighted: FloatArray) -> Array:
         if self._weighted is None or self._weighted[0] is not weighted:
@@ -242,8 +239,8 @@ class JaxClosure(Closure):
         with precise():
             mask, at = self._nodes(sees)
             first = self._blocks(mask, columns, floor)
-            rows = floored.gathered(self._mesh, z, at, blocks=len(first.group))
-            lifts, highest = floored.lifts(self._mesh, rows, first)
+            rows = floored.gathered(z, at, blocks=len(first.group))
+            lifts, highest = floored.lifts(rows, first)
             room = ROOM * epsilon
             reach = float(highest) / room * (1 + 1e-9)
             near = self.over(BlockCut(columns, floor, first, reach))._near(reach)
@@ -253,7 +250,7 @@ class JaxClosure(Closure):
             closure = self.over(BlockCut(columns, floor, c, reach))
             place = np.full(len(first.group), -1, dtype=np.int32)
             place[: mask.sum()] = np.asarray(c.number)[:-1][mask]
-            begun = floored.raised(self._mesh, rows, place, c)
+            begun = floored.raised(rows, place, c)
         return closure, closure.scaled(begun)[0]
 
     def _nodes(self, sees: BoolArray) -> tuple[BoolArray, tuple[Array, Array]]:
@@ -267,7 +264,7 @@ class JaxClosure(Closure):
             number = np.cumsum(mask.ravel()).reshape(mask.shape) - 1
             pad = (0, ladder(len(group) + 1) - len(group))
             block, row = (
-                self._on.whole(np.pad(part.astype(np.int32), pad, constant_values=NOWHERE))
+                self._put(np.pad(part.astype(np.int32), pad, constant_values=NOWHERE))
                 for part in (number[group, tile], row)
             )
             self._seen = (sees, mask, (block, row))
@@ -308,8 +305,8 @@ class JaxClosure(Closure):
         total, c = np.float64(self.cut.floor.sum()), self.cut.blocks
         with precise():
             if c.floors is None:
-                return blocks.divide(self._mesh, closed, c)
-            return blocks.scale(self._mesh, closed, c, total)
+                return blocks.divide(closed, c)
+            return blocks.scale(closed, c, total)
 
     def close(
         self,
@@ -323,7 +320,7 @@ class JaxClosure(Closure):
             pairs = self._acting(z, epsilon, nats)
             rows = self._every if active is None else active
             run = partial(
-                blocks.close, self._mesh, z, pairs, rows, np.float64(epsilon), np.float64(nats),
+                blocks.close, z, pairs, rows, np.float64(epsilon), np.float64(nats),
             )  # fmt: skip
             if self.kernels != "xla" and pairs.near.table is not None:
                 try:
@@ -370,7 +367,7 @@ class JaxClosure(Closure):
             yield z, sums
             with precise():
                 z, sums = blocks.raise_and_divide(
-                    self._mesh, z, self._nearest, self.cut.blocks, limits, centred=centred
+                    z, self._nearest, self.cut.blocks, limits, centred=centred
                 )
 
     def excess(self, sums: Any) -> float:
@@ -379,7 +376,7 @@ class JaxClosure(Closure):
 
     @cached_property
     def _every(self) -> Array:
-        return self._on.whole(np.ones(self.members.shape, bool))
+        return self._put(np.ones(self.members.shape, bool))
 
     @cached_property
     def _nearest(self) -> tuple[Array, Array]:
@@ -391,7 +388,7 @@ class JaxClosure(Closure):
         slots[self.slot] = self.slot[near]
         away[self.slot] = distance
         with precise():
-            return self._on.whole(slots), self._on.whole(away)
+            return self._put(slots), self._put(away)
 
     def mixed(self, z: Any, share: float) -> tuple[Closure, Any]:
         c = self.cut.blocks
@@ -421,13 +418,13 @@ class JaxClosure(Closure):
         c = self.cut.blocks
         members = self.members
         best, where, reach = 0.0, (0, 1), TOUCHING
-        widest = float(blocks.span(self._mesh, logs, under, c)) + LOG_ERROR
+        widest = float(blocks.span(logs, under, c)) + LOG_ERROR
         # Tiles that touch give a rate that far ones must exceed to be looked at.
         for far in (False, True):
             near = self._near(reach)
             pairs = self._numbered(c, near, *blocks.pair_mask(c, near, "later"))
             limits = (np.float64(self._shrink), np.float64(best), np.bool_(far))
-            value, pair, rows = blocks.worst(self._mesh, logs, under, pairs, limits)
+            value, pair, rows = blocks.worst(logs, under, pairs, limits)
             if int(pair) >= 0:
                 best = float(value)
                 p = int(pair) % len(near.first)
@@ -447,7 +444,7 @@ class JaxClosure(Closure):
                 closure, values = self._filled(rows)
             else:
                 closure, values = self, (self._tiled(rows if logs is None else logs), None)
-            if logs is None and self._mesh.devices.flat[0].platform == "gpu":
+            if logs is None and self.device.platform == "gpu":
                 values = floored.logs_of(values)
             elif logs is None:
                 # A device's own logarithm is known to err by 1 ulp on CUDA alone.
@@ -459,7 +456,7 @@ class JaxClosure(Closure):
     def _filled(self, rows: FlooredRows) -> tuple[Self, tuple[Array, Any]]:
         """The closure over the blocks that hold all stored entries, the weights in them and the
         floors under them."""
-        (size, outputs), put = rows.shape, self._on.whole
+        (size, outputs), put = rows.shape, self._put
         slot = np.empty(size, np.int32)
         slot[self.order] = self.slot
         pad = (0, ladder(rows.stored) - rows.stored)
@@ -473,7 +470,7 @@ class JaxClosure(Closure):
         floor = np.maximum(rows.floor, 1)
         c = self._blocks(np.asarray(mask), columns, floor)
         closure = self.over(BlockCut(columns, floor, c))
-        return closure, (floored.filled(self._mesh, slots, place, listed, c), c.floors)
+        return closure, (floored.filled(slots, place, listed, c), c.floors)
 
     def broken(
         self, z: Any, epsilon: float, nats: float, gains: tuple[float, float], most: int
@@ -486,7 +483,7 @@ class JaxClosure(Closure):
             rank = np.zeros(len(first), np.int32)
             rank[within] = np.arange(len(within))
             lists = lists_of(first[within], np.arange(len(within)), self.tiles.count, -1)
-            units = blocks.gains(self._mesh, z, pairs, rank, limits, size=ladder(len(within)))
+            units = blocks.gains(z, pairs, rank, limits, size=ladder(len(within)))
             found = blocks.largest_of_rows(units, lists, most)
             units, column = (np.asarray(part) for part in found)
         mass = units / blocks.GAIN_UNITS
@@ -514,11 +511,11 @@ class JaxLinkClosure(LinkClosure, JaxClosure):
         place = np.arange(len(links.others)) - links.starts[links.firsts], self.slot[links.firsts]
         others[place] = self.slot[links.others]
         away[place] = links.lengths
-        return self._on.whole(others), self._on.whole(away)
+        return self._put(others), self._put(away)
 
     def close(self, z: Any, epsilon: float, active: Any = None, nats: float = np.inf) -> Any:
         with precise():
-            return blocks.relax(self._mesh, z, self._links, np.float64(epsilon))
+            return blocks.relax(z, self._links, np.float64(epsilon))
 
     def excess(self, sums: Any) -> float:
         return float(self._excesses(np.asarray(sums).ravel()[self.slot]).max())
@@ -544,10 +541,10 @@ def power(count: int) -> int:
 
 
 @lru_cache(maxsize=2)
-def closure_for(domain: Domain, mesh: Mesh, outputs: int = WIDTH) -> JaxClosure:
+def closure_for(domain: Domain, device: Any, outputs: int = WIDTH) -> JaxClosure:
     """The closure of a domain, kept: audits of one domain follow each other."""
     links = domain.metric.generating_pairs is not None
-    return (JaxLinkClosure if links else JaxClosure)(domain, mesh, outputs)
+    return (JaxLinkClosure if links else JaxClosure)(domain, device, outputs)
 
 
 def device_rate(
@@ -563,8 +560,7 @@ def device_rate(
         return None
     try:
         if closure is None:
-            mesh = make_mesh(jax.devices()[:1] if sparse else None)
-            closure = closure_for(domain, mesh, WIDTH if sparse else rows.shape[1])
+            closure = closure_for(domain, chosen_device(), WIDTH if sparse else rows.shape[1])
         value, i, j = closure.largest(rows, logs)
     except RuntimeError as error:
         if MEMORY_FULL not in str(error):

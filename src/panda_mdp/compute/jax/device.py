@@ -1,26 +1,22 @@
-"""Arrays on accelerators (JAX): meshes, padding, tiles, distances and losses d(x, y)^power.
+"""Arrays on accelerators (JAX): devices, padding, tiles, distances and losses d(x, y)^power.
 
-Outputs are sharded over the devices of a mesh; records and edges are whole on each. Shapes are
-padded to a ladder of sizes, so that similar problems share one compilation. Everything runs under
-64-bit types (`precise`): iterates say float32 themselves.
+Shapes are padded to a ladder of sizes, so that similar problems share one compilation. Everything
+runs under 64-bit types (`precise`): iterates say float32 themselves.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import Partial
 
 from panda_mdp.base.arrays import AnyArray, BoolArray, FloatArray, IntArray
@@ -35,40 +31,9 @@ from panda_mdp.space.metrics import (
 )
 from panda_mdp.space.tiles import TILE, Tiles
 
-AXIS = "outputs"
 FEW = 1 << 14
 Array: TypeAlias = Any
 Distances: TypeAlias = Callable[[Any, Array, Array], Array]
-
-
-WHOLE = PartitionSpec()
-OUTPUTS = PartitionSpec(AXIS)
-ROWS = PartitionSpec(None, AXIS)
-TABLE = PartitionSpec(None, None, AXIS)
-
-
-def mapped(inputs: Any, outputs: Any) -> Any:
-    """Compiles a function for the devices of a mesh, which callers name first; what is compiled for
-    they name by keyword."""
-
-    def over(function: Any) -> Any:
-        @cache
-        def compiled(mesh: Mesh, fixed: Any) -> Any:
-            part = partial(function, **dict(fixed))
-            specs = {"mesh": mesh, "in_specs": inputs, "out_specs": outputs}
-            return jax.jit(jax.shard_map(part, **specs, check_vma=False))
-
-        def run(mesh: Mesh, *arrays: Any, **fixed: Any) -> Any:
-            return compiled(mesh, tuple(fixed.items()))(*arrays)
-
-        return run
-
-    return over
-
-
-def summed(part):
-    """The sum over all devices of a mapped function."""
-    return jax.lax.psum(part, AXIS)
 
 
 def precise() -> Any:
@@ -95,23 +60,23 @@ def keep_compiled() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def make_mesh(devices: Sequence[Any] | None = None) -> Mesh:
-    """All devices in a row."""
+def chosen_device(device: Any = None) -> Any:
+    """The device that is given, or the first."""
     keep_compiled()
     take_memory_as_needed()
-    return Mesh(np.asarray(jax.devices() if devices is None else list(devices)), (AXIS,))
+    return jax.devices()[0] if device is None else device
 
 
-def waking_mesh(devices: Sequence[Any] | None = None) -> Callable[[], Mesh]:
-    """`make_mesh`, begun at once and waited for where it is called: a process's first use of its
-    devices takes a while, in which the host can do its own part."""
+def waking_device(device: Any = None) -> Callable[[], Any]:
+    """`chosen_device`, begun at once and waited for where it is called: a process's first use of
+    its devices takes a while, in which the host can do its own part."""
 
-    def wake() -> Mesh:
-        mesh = make_mesh(devices)
+    def wake() -> Any:
+        found = chosen_device(device)
         with suppress(RuntimeError):
             # What fails here fails again where it is reported.
-            jax.block_until_ready([jax.device_put(np.zeros(1), d) for d in mesh.devices])
-        return mesh
+            jax.block_until_ready(jax.device_put(np.zeros(1), found))
+        return found
 
     pool = ThreadPoolExecutor(1)
     waking = pool.submit(wake)
@@ -129,56 +94,25 @@ def ladder(size: int, fine: bool = True) -> int:
     return -(-size // step) * step
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Where arrays go: sharded along outputs, or whole on every device."""
-
-    mesh: Mesh
-    outputs: int
-
-    @property
-    def width(self) -> int:
-        """Outputs padded to a multiple of the devices."""
-        count = int(self.mesh.devices.size)
-        return -(-self.outputs // count) * count
-
-    def whole(self, array: AnyArray) -> Array:
-        """The same array on every device."""
-        return jax.device_put(array, NamedSharding(self.mesh, WHOLE))
-
-    def sharded(self, array: AnyArray, fill: float) -> Array:
-        """An array whose last axis is outputs, padded with `fill` and split over the devices."""
-        spec = PartitionSpec(*[None] * (array.ndim - 1), AXIS)
-        if self.width > array.shape[-1]:
-            pad = [(0, 0)] * (array.ndim - 1) + [(0, self.width - array.shape[-1])]
-            array = np.pad(array, pad, constant_values=fill)
-        return jax.device_put(array, NamedSharding(self.mesh, spec))
-
-    def host(self, array: Array) -> AnyArray:
-        """A sharded array in full as NumPy, without the padding."""
-        return np.asarray(array)[..., : self.outputs]
+def placing(device: Any) -> Callable[[AnyArray], Array]:
+    """What puts arrays on a device."""
+    return partial(jax.device_put, device=device)
 
 
-def memory(mesh: Mesh) -> int:
-    """Bytes that one device has; 0 where it does not say."""
-    return int((mesh.devices.flat[0].memory_stats() or {}).get("bytes_limit", 0))
+def memory(device: Any) -> int:
+    """Bytes that a device has; 0 where it does not say."""
+    return int((device.memory_stats() or {}).get("bytes_limit", 0))
 
 
-def require_memory(needed: int, mesh: Mesh, available: int | None = None) -> None:
-    """Refuse a job that does not fit, with the size that it needs and the devices that hold it.
-
-    `needed` is for all outputs together; every device takes an equal share. `available` is the
-    memory of one device in bytes, asked of the device where None.
-    """
+def require_memory(needed: int, device: Any, available: int | None = None) -> None:
+    """Refuse a job that does not fit, with the size that it needs. `available` is the memory of the
+    device in bytes, asked of it where None."""
     if available is None:
-        available = memory(mesh)
-    count = mesh.devices.size
-    if available and needed / count > available:
-        enough = math.ceil(needed / available)
+        available = memory(device)
+    if available and needed > available:
         raise MethodError(
-            f"the problem needs {needed / 2**30:.1f} GiB over {count} device(s) with "
-            f"{available / 2**30:.1f} GiB each; {enough} such devices would hold it "
-            "(outputs are split over devices), or use fewer outputs or records"
+            f"the problem needs {needed / 2**30:.1f} GiB, and the device has "
+            f"{available / 2**30:.1f} GiB; use fewer outputs or records, or backend='cpu'"
         )
 
 
@@ -261,7 +195,7 @@ LOOPS: dict[str, Distances] = {
 def _measure(domain: Domain) -> Any:
     """What computes the distances of a domain's records one by one."""
     with precise():
-        put = partial(jax.device_put, device=jax.local_devices()[0])
+        put = placing(jax.devices()[0])
         return laid_out(domain.metric, np.arange(domain.size)[:, None], put)
 
 
@@ -321,7 +255,7 @@ def _grouped(outputs: IntArray) -> IntArray:
 def losses_above(domain: Domain, outputs: IntArray, power: float, rows: FlooredRows) -> FloatArray:
     """sum over what row x stores of (value - floor) loss(x, column), of every record."""
     with precise():
-        put = partial(jax.device_put, device=jax.local_devices()[0])
+        put = placing(jax.devices()[0])
         listed = (outputs, rows.floor, np.diff(rows.starts), rows.columns, rows.values)
         return np.asarray(_above(_measure(domain), *map(put, listed), power))
 

@@ -7,12 +7,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from panda_mdp.compute.jax.blocks import BLOCKS, Blocks, Near, Pairs, fold
-from panda_mdp.compute.jax.device import ROWS, TABLE, WHOLE, mapped
+from panda_mdp.compute.jax.blocks import Blocks, Near, Pairs, fold
 from panda_mdp.space.tiles import TILE
 
 
-@mapped((TABLE, BLOCKS), (WHOLE, WHOLE))
+@jax.jit
 def lifts(z, c: Blocks):
     """The largest log z / floor of every row of every block, (blocks, 64), of what is no record or
     output -inf; and the largest of them, or 0."""
@@ -47,7 +46,7 @@ def covered(lifts, pairs: Pairs, epsilon):
     return fold(pairs.at, pairs.at < pairs.end, body, nothing)
 
 
-@mapped((ROWS, (WHOLE, WHOLE)), TABLE)
+@partial(jax.jit, static_argnames="blocks")
 def gathered(z, at, blocks: int):
     """Nodes (n, width) in blocks of 0; `at` are their blocks and rows."""
     block, row = (part[: len(z)] for part in at)
@@ -55,7 +54,7 @@ def gathered(z, at, blocks: int):
     return out.at[block, row].set(z[: len(block)].astype(jnp.float64), mode="drop")
 
 
-@mapped((TABLE, WHOLE, BLOCKS), TABLE)
+@jax.jit
 def raised(rows, at, c: Blocks):
     """The floor of every block, raised to the rows of the blocks at `at`."""
     begun = jnp.broadcast_to(c.spread(c.floors), (len(c.group), *rows.shape[1:]))
@@ -123,7 +122,7 @@ def places_of_entries(slot, count, entries, outputs: int, tiles: int, width: int
     return slot, place, mask.at[place[column] // width, slot // TILE].set(True)
 
 
-@mapped((WHOLE, WHOLE, WHOLE, BLOCKS), TABLE)
+@jax.jit
 def filled(slot, place, entries, c: Blocks):
     """Blocks of weights: the floor, and entries where they are stored."""
     (column, value), width = entries, c.exists.shape[1]

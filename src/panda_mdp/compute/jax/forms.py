@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from panda_mdp.compute.jax.device import Array, Placement, ladder
+from panda_mdp.compute.jax.device import Array, ladder
 
 PASSES = 60
 """Of a projection, at most: far fewer as a rule."""
@@ -27,14 +27,14 @@ class Matrix(NamedTuple):
     value: Array
 
     @classmethod
-    def of(cls, given: Any, shape: tuple[int, int], on: Placement) -> Matrix:
+    def of(cls, given: Any, shape: tuple[int, int], put: Any) -> Matrix:
         """Those of SciPy, padded to a shape with zeros in the last row and column."""
         listed = scipy.sparse.csr_array(given).tocoo()
         pad = (0, ladder(listed.nnz + 1) - listed.nnz)
         rows, columns = shape
         row = np.pad(listed.row, pad, constant_values=rows - 1).astype(np.int32)
         column = np.pad(listed.col, pad, constant_values=columns - 1).astype(np.int32)
-        return cls(rows, *map(on.whole, (row, column, np.pad(listed.data, pad))))
+        return cls(rows, *map(put, (row, column, np.pad(listed.data, pad))))
 
     def __matmul__(self, table: Array) -> Array:
         return _product(*self[1:], table, rows=self.rows)

@@ -1,8 +1,7 @@
 """The structured first-order method and the lower bound of its multipliers, compiled by JAX.
 
-compute/numba/pdhg.py says what is iterated. Arrays are (nodes or edges) x outputs, padded, outputs
-split over the devices of a mesh; an iteration needs one all-reduce, of the row sums. The two sides
-of the edges lie apart: one array that holds both is copied every iteration. Nodes of tiles
+compute/numba/pdhg.py says what is iterated. Arrays are (nodes or edges) x outputs, padded. The two
+sides of the edges lie apart: one array that holds both is copied every iteration. Nodes of tiles
 (methods/optimal/program.py) are joined by edges here as well; the last one is none.
 """
 
@@ -15,15 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from panda_mdp.compute.jax import triton
-from panda_mdp.compute.jax.device import AXIS, OUTPUTS, ROWS, WHOLE, Array, mapped, summed
+from panda_mdp.compute.jax.device import Array
 
-PADDED_COST = 1e4
-"""Of outputs that do not exist, in units of the largest cost: their entries stay 0."""
-NEVER_LEAST = 1e300
-"""Their cost in the bound, whatever the multipliers of the others are."""
 UNIT_ROUNDOFF = 2.0**-53
-POINT = (ROWS, WHOLE, (ROWS, ROWS))
-"""A table, a number of every node for its row's sum, and the two sides of the edges."""
 
 
 class Nodes(NamedTuple):
@@ -68,50 +61,47 @@ class Scale(NamedTuple):
     sums: Array
 
 
-SCALE = Scale(ROWS, ROWS, WHOLE)
-
-
-def _scale(root, there) -> Scale:
-    """Roots of mean 1 where entries are there."""
-    mean = summed(jnp.sum(jnp.where(there, root, 0), dtype=jnp.float64)) / summed(jnp.sum(there))
+def _scale(root, real) -> Scale:
+    """Roots of mean 1 where nodes are real."""
+    there = real[:, None]
+    count = root.shape[1] * jnp.sum(real)
+    mean = jnp.sum(jnp.where(there, root, 0), dtype=jnp.float64) / count
     scale = jnp.where(there, root / mean, 1.0)
-    sums = summed(jnp.sum(jnp.where(there, scale, 0.0), axis=1, dtype=jnp.float64))
+    sums = jnp.sum(jnp.where(there, scale, 0.0), axis=1, dtype=jnp.float64)
     single = scale.astype(jnp.float32)
     return Scale(single, 1 / single, sums)
 
 
-@mapped((ROWS, ROWS, WHOLE, OUTPUTS), ((ROWS, ROWS), SCALE, ROWS, WHOLE))
-def begin(cost, z, real, exists, smallest: float):
+@partial(jax.jit, static_argnames="smallest")
+def begin(cost, z, real, smallest: float):
     """What an iteration begins with: costs in both precisions, the scale, the scaled table, and the
     costs' unit."""
-    there = real[:, None] & exists
+    there = real[:, None]
     cost = jnp.where(there, cost, 0.0)
-    mean = summed(jnp.sum(cost)) / summed(jnp.sum(there))
+    mean = jnp.sum(cost) / (cost.shape[1] * jnp.sum(real))
     # Costs of order 1 make one starting weight fit all problems.
     unit = jnp.where(mean > 0, mean, 1.0)
-    dearest = PADDED_COST * jnp.maximum(1.0, jax.lax.pmax(jnp.max(cost), AXIS) / unit)
     z = jnp.where(there, z.astype(jnp.float64), 0.0)
-    scale = _scale(jnp.sqrt(jnp.maximum(z, smallest)), there)
-    relative = jnp.where(exists, cost / unit, dearest).astype(jnp.float32)
-    costs = (jnp.where(exists, cost, NEVER_LEAST), relative)
+    scale = _scale(jnp.sqrt(jnp.maximum(z, smallest)), real)
+    costs = cost, (cost / unit).astype(jnp.float32)
     return costs, scale, z.astype(jnp.float32) * scale.inverse, unit
 
 
-@mapped((POINT, SCALE, WHOLE, WHOLE, OUTPUTS), (POINT, SCALE))
-def rescale(point, old: Scale, edges: Edges, real, exists, smallest: float):
+@partial(jax.jit, static_argnames="smallest")
+def rescale(point, old: Scale, edges: Edges, real, smallest: float):
     """The point at the scale of its table."""
     x, mu, u = point
     root = jnp.sqrt(jnp.maximum(jnp.maximum(x, 0) * old.of_entries, smallest))
-    scale = _scale(root, real[:, None] & exists)
+    scale = _scale(root, real)
     change = scale.of_entries / old.of_entries
     return (x / change, mu, (u[0] * change[edges.first], u[1] * change[edges.second])), scale
 
 
-@mapped((ROWS, ROWS, ROWS), (ROWS, WHOLE))
+@jax.jit
 def current(x, scale, cost):
     """The table, and its loss."""
     z = jnp.maximum(x, 0) * scale
-    return z, summed(jnp.sum(jnp.where(z > 0, z * cost, 0.0), dtype=jnp.float64))
+    return z, jnp.sum(jnp.where(z > 0, z * cost, 0.0), dtype=jnp.float64)
 
 
 def over_rows(numbers, nodes: Nodes):
@@ -128,7 +118,7 @@ def by_node(first, second, edges: Edges, nodes: int):
     return add(first, edges.first) + add(second[at_second], edges.second[at_second])
 
 
-@mapped((POINT, POINT, ROWS, SCALE, WHOLE, WHOLE, WHOLE), (POINT, WHOLE))
+@partial(jax.jit, static_argnames=("row_pull", "kernels"))
 def run(
     point, anchor, cost, scale: Scale, edges: Edges, nodes: Nodes, c,
     row_pull: float, kernels: bool,
@@ -157,7 +147,7 @@ def run(
         grad = scale.of_entries * (cost - mu[:, None]) + lent
         stiff = own_pull + pull * scale.of_entries
         mid = 2 * jnp.maximum(x - grad / stiff, 0) - x
-        short = one - over_rows(summed(jnp.sum(scale.of_entries * mid, axis=1)), nodes)
+        short = one - over_rows(jnp.sum(scale.of_entries * mid, axis=1), nodes)
         raised = mu + row_step * short
         ratio = scale.of_entries[j] / scale.of_entries[i]
         g = edges.growth[:, None] * ratio
@@ -173,7 +163,7 @@ def run(
         if measure:
             across = 0.25 * jnp.sum((mid - x) ** 2 * stiff)
             turn = jnp.sum((new_i - ui) ** 2) + jnp.sum((new_j - uj) ** 2)
-            moved = summed(across + turn / dual_step) + jnp.sum(row_step * short * short)
+            moved = across + turn / dual_step + jnp.sum(row_step * short * short)
         reflected = (mid, 2 * raised - mu, (2 * new_i - ui, 2 * new_j - uj))
         return jax.tree.map(
             lambda new, old: keep * new + (one - keep) * old, reflected, anchor
@@ -183,7 +173,7 @@ def run(
     return step(steps - 1, point, True)
 
 
-@mapped((POINT, POINT, ROWS, WHOLE, WHOLE), (WHOLE, WHOLE))
+@partial(jax.jit, static_argnames="row_pull")
 def travel(point, anchor, scale, degree, sums, row_pull: float):
     """Step-weighted squared distances of primal and dual from the anchor."""
     step, rise, turn = jax.tree.map(jnp.subtract, point, anchor)
@@ -191,10 +181,10 @@ def travel(point, anchor, scale, degree, sums, row_pull: float):
     primal = jnp.sum(step * step * stiff, dtype=jnp.float64)
     dual = sum(jnp.sum(side**2, dtype=jnp.float64) for side in turn)
     rise = rise.astype(jnp.float64)
-    return summed(primal), summed(dual) + jnp.sum(rise * rise * sums) / row_pull
+    return primal, dual + jnp.sum(rise * rise * sums) / row_pull
 
 
-@mapped((ROWS, (ROWS, ROWS), ROWS, WHOLE, WHOLE), WHOLE)
+@jax.jit
 def least(cost, u, inverse, edges: Edges, unit):
     """`least_reduced_costs`: min_y of the reduced costs, rounding errors subtracted, in float64."""
     g = edges.above[:, None]
@@ -207,7 +197,7 @@ def least(cost, u, inverse, edges: Edges, unit):
     h = cost + by_node(up - g * down, down - g * up, edges, len(cost))
     size = jnp.abs(cost) + by_node(up + g * down, down + g * up, edges, len(cost))
     terms = 2.0 * edges.degree + 6.0
-    return jax.lax.pmin(jnp.min(h - (terms[:, None] * UNIT_ROUNDOFF) * size, axis=1), AXIS)
+    return jnp.min(h - (terms[:, None] * UNIT_ROUNDOFF) * size, axis=1)
 
 
 # Nodes and edges.
@@ -219,13 +209,13 @@ def taken(rows, at):
     return rows[at]
 
 
-@mapped((ROWS, WHOLE, WHOLE), ROWS)
+@jax.jit
 def entries(table, records, columns: Array | None):
     """Of a table K x m, the rows of records, or some columns (n, width) of them."""
     return table[records] if columns is None else table[records[:, None], columns]
 
 
-@mapped((ROWS, WHOLE, WHOLE), ROWS)
+@jax.jit
 def weighted(losses, prior, records):
     """p c."""
     return losses * prior[records][:, None]
@@ -279,7 +269,7 @@ def lifted(nodes: Nodes, second, count, size: int):
     return tuple(lists), jnp.sum(inside)
 
 
-@mapped((WHOLE, WHOLE, (ROWS, ROWS), WHOLE, WHOLE), (WHOLE, (ROWS, ROWS)))
+@partial(jax.jit, static_argnames=("length", "nodes"))
 def joined(old, new, u, known, growth, length: int, nodes: int):
     """Two lists of edges as one, padded to `length`, and their multipliers, 0 of new ones. The
     numbers of new edges count from `known` on."""

@@ -1,20 +1,18 @@
 """The first-order method on accelerators: the iteration of compute/numba/pdhg.py in JAX.
 
-Outputs of a dense table, which is one tile, are split over the devices of a mesh; an iteration
-needs one all-reduce, of the row sums. Many tiles are iterated on by one device. Nodes, their losses
-and edges are made on the devices. Nodes lie tile by tile, within a tile along the records' order in
-space. Arrays of nodes are padded; the last node is of no record.
+Nodes, their losses and edges are made on the device. Nodes lie tile by tile, within a tile along
+the records' order in space. Arrays of nodes are padded; the last node is of no record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from panda_mdp.base.arrays import BoolArray, FloatArray, IntArray
 from panda_mdp.base.floored import FlooredRows
@@ -22,9 +20,8 @@ from panda_mdp.compute.jax import device, floored, pdhg, triton
 from panda_mdp.compute.jax.closure import closure_for, lists_of, power
 from panda_mdp.compute.jax.device import (
     Array,
-    Placement,
     ladder,
-    make_mesh,
+    placing,
     precise,
     require_memory,
 )
@@ -35,7 +32,6 @@ from panda_mdp.methods.optimal.halpern import ROW_PULL, SCALE_ANEW, SMALLEST
 from panda_mdp.methods.optimal.program import (
     TILING,
     WIDER,
-    WIDTH,
     Graph,
     Lent,
     Program,
@@ -49,42 +45,39 @@ from panda_mdp.problem import Problem
 
 
 class Losses:
-    """p_x c_xy of records and outputs, on the devices."""
+    """p_x c_xy of records and outputs, on a device."""
 
-    def __init__(self, problem: Problem, on: Placement) -> None:
+    def __init__(self, problem: Problem, put: Callable[[Any], Array]) -> None:
         self.problem = problem
-        self.on = on
+        self.put = put
 
     @cached_property
     def _table(self) -> Array:
-        return self.on.sharded(np.asarray(self.problem.loss), 0.0)
+        return self.put(np.asarray(self.problem.loss))
 
     def plain(self, records: Array, columns: Array | None) -> Array:
         """c_xy of records (n,) and columns (n, width) or all of them."""
         loss = self.problem.loss
         if isinstance(loss, DistanceLoss) and columns is not None:
-            outputs = self.on.whole(loss.outputs)
+            outputs = self.put(loss.outputs)
             return device.losses(self.problem.domain, outputs, loss.power, records, columns)
-        return pdhg.entries(self.on.mesh, self._table, records, columns)
+        return pdhg.entries(self._table, records, columns)
 
     def weighted(self, records: Array, columns: Array | None) -> Array:
         """The same times the prior."""
         plain = self.plain(records, columns)
-        return pdhg.weighted(self.on.mesh, plain, self.on.whole(self.problem.prior), records)
+        return pdhg.weighted(plain, self.put(self.problem.prior), records)
 
 
 class Nodes(Program):
-    """A program whose nodes, costs and edges are on the devices too."""
+    """A program whose nodes, costs and edges are on a device too."""
 
-    def __init__(self, problem: Problem, tiling: Tiling, mesh: Mesh) -> None:
+    def __init__(self, problem: Problem, tiling: Tiling, on: Any) -> None:
         super().__init__(problem, tiling)
-        if tiling.one:
-            self.on = Placement(mesh, problem.outputs_count)
-        else:
-            self.on = Placement(make_mesh(mesh.local_devices[:1]), WIDTH)
+        self.put = placing(on)
         self.size = ladder(self.count + 1)
         self.of_record: IntArray = tiling.sees.sum(axis=0)
-        put, pad = self.on.whole, (0, self.size - self.count)
+        put, pad = self.put, (0, self.size - self.count)
         tile, record = (put(np.pad(a, pad).astype(np.int32)) for a in (self.tile, self.record))
         columns = row = along = None
         if not tiling.one:
@@ -95,7 +88,7 @@ class Nodes(Program):
         real = put(np.arange(self.size) < self.count)
         number = put(self.node.astype(np.int32))
         self.arrays = pdhg.Nodes(tile, record, real, number, columns, row, along)
-        self._losses = Losses(problem, self.on)
+        self._losses = Losses(problem, self.put)
         self._longest = [power(self.size)] * 2
 
     @cached_property
@@ -114,8 +107,8 @@ class Nodes(Program):
         if table is None:
             plain = self._losses.plain(arrays.record, arrays.columns)
             return pdhg.warm(plain, arrays, np.float64(self.tiling.steepness / 2))
-        given = self.on.sharded(table, 0.0)
-        return pdhg.entries(self.on.mesh, given, arrays.record, arrays.columns)
+        given = self.put(table)
+        return pdhg.entries(given, arrays.record, arrays.columns)
 
     def edges(self, graph: Graph) -> int:
         """How many edges of nodes a graph has, at most: of an edge's two ends the one that fewer
@@ -123,7 +116,7 @@ class Nodes(Program):
         return int(self.of_record[graph.ends].min(axis=1).sum())
 
     def lift_edges(self, graph: Graph) -> tuple[IntArray, tuple[Array, Array, Array], int]:
-        """`lift` on the devices: the edges in the order that they are numbered in here; first and
+        """`lift` on the device: the edges in the order that they are numbered in here; first and
         second node and the edge, padded with the last node and 0, and how many there are."""
         # The first end comes first in space, as its nodes do.
         along = np.argsort(self.place[graph.ends], axis=1)
@@ -134,7 +127,7 @@ class Nodes(Program):
         # are compiled for: lists stay as long as the longest was.
         needed = (len(order), int(count @ self.of_record))
         self._longest = [max(a, power(b)) for a, b in zip(self._longest, needed, strict=True)]
-        put, (longest, asked) = self.on.whole, self._longest
+        put, (longest, asked) = self.put, self._longest
         lifted, total = pdhg.lifted(
             self.arrays, put(_padded(second[order], longest)), put(count), asked
         )
@@ -146,7 +139,7 @@ def _padded(array: Any, size: int) -> Any:
 
 
 class JaxSolver(GraphSolver):
-    """Iterates in float32 on the devices of a mesh."""
+    """Iterates in float32 on a device."""
 
     on_host = False
     program: Nodes
@@ -159,49 +152,48 @@ class JaxSolver(GraphSolver):
         problem: Problem,
         graph: Graph,
         start: FloatArray | None,
-        mesh: Mesh,
+        on: Any,
         tiling: Tiling | None = None,
         tuning: TilingTuning = TILING,
     ) -> None:
-        self._devices = mesh
+        self._device = on
         super().__init__(problem, graph, start, tiling, tuning)
 
     def _begin(self, tiling: Tiling, start: FloatArray | None) -> None:
         with precise():
-            nodes = Nodes(self.problem, tiling, self._devices)
+            nodes = Nodes(self.problem, tiling, self._device)
             self._build(nodes, nodes.start(start))
 
     def _build(self, nodes: Nodes, z: Array) -> None:
         """Take over nodes and a table on them."""
         self.tiling = nodes.tiling
         self.program = nodes
-        self._on = nodes.on
         length = self._room(nodes.edges(self.graph), 0)
-        require_memory(bytes_needed(nodes.size, length, self._on.width), self._mesh)
-        self._exists = self._on.sharded(np.ones(self._on.outputs, bool), False)
+        width = self._width
+        require_memory(bytes_needed(nodes.size, length, width), self._device)
         self._costs, self._scale, x, unit = pdhg.begin(
-            self._mesh, nodes.costs, z, nodes.arrays.real, self._exists, smallest=SMALLEST
+            nodes.costs, z, nodes.arrays.real, smallest=SMALLEST
         )
         self._cost, self.unit = self._costs[1], float(unit)
-        put = self._on.whole
+        put = self.program.put
         last = np.full(length, nodes.size - 1, np.int32)
         self._edges: Any = tuple(put(part) for part in (last, last, np.zeros_like(last)))
-        nothing = np.zeros((length, self._on.outputs), np.float32)
-        u = tuple(self._on.sharded(nothing, 0.0) for _ in range(2))
+        u = tuple(put(np.zeros((length, width), np.float32)) for _ in range(2))
         self._point: Any = (x, put(np.zeros(nodes.size, np.float32)), u)
         self._growths = np.ones((2, 1))
         self._lifted = 0
         self._extend(self.graph)
 
     @property
-    def _mesh(self) -> Mesh:
-        return self._on.mesh
+    def _width(self) -> int:
+        """Outputs of a tile."""
+        return self.tiling.tiles.shape[1]
 
     def _precisely(self) -> AbstractContextManager[Any]:
         return precise()
 
     def _stored(self, forms: Any) -> Any:
-        return stored(forms, self._on, self.program.size)
+        return stored(forms, self.program.put, self.program.size)
 
     @property
     def _entry_scale(self) -> Array:
@@ -227,7 +219,7 @@ class JaxSolver(GraphSolver):
         and every length is compiled for."""
         if 0 < edges <= length:
             return length
-        few = edges * self._on.width < self.few_multipliers
+        few = edges * self._width < self.few_multipliers
         more = edges // 2 if few and length == 0 else 0
         return ladder(edges + more, fine=not few)
 
@@ -249,10 +241,9 @@ class JaxSolver(GraphSolver):
         length = self._room(self._lifted, self.room)
         # Records have fewer edges than nodes have, as a rule: one length for both.
         longest = max(length, power(self._growths.shape[1]))
-        growth = tuple(self._on.whole(_padded(part, longest)) for part in self._growths)
+        growth = tuple(self.program.put(_padded(part, longest)) for part in self._growths)
         x, mu, u = self._point
         self._edges, u = pdhg.joined(
-            self._mesh,
             self._edges[:3],
             new,
             u,
@@ -272,14 +263,14 @@ class JaxSolver(GraphSolver):
         self._scale_anew = self.iterations + SCALE_ANEW
         z = self.table()
         with precise():
-            nodes = Nodes(self.problem, tiling, self._devices)
+            nodes = Nodes(self.problem, tiling, self._device)
             self._build(nodes, pdhg.moved(z, self.program.arrays, nodes.arrays))
 
     def _rescale(self) -> None:
         with precise():
             real = self.program.arrays.real
             self._point, self._scale = pdhg.rescale(
-                self._mesh, self._point, self._scale, self._edges, real, self._exists,
+                self._point, self._scale, self._edges, real,
                 smallest=SMALLEST,
             )  # fmt: skip
 
@@ -290,27 +281,27 @@ class JaxSolver(GraphSolver):
         many = not self.tiling.one
         with precise():
             self._point, moved = pdhg.run(
-                self._mesh, self._point, self._anchored, self._cost, self._scale, self._edges,
+                self._point, self._anchored, self._cost, self._scale, self._edges,
                 self.program.arrays, (np.int32(steps), np.float32(since), np.float64(self.weight)),
                 row_pull=ROW_PULL,
-                kernels=many and triton.available(self._mesh.local_devices[0]),
+                kernels=many and triton.available(self._device),
             )  # fmt: skip
             return float(moved)
 
     def _travel(self) -> tuple[float, float]:
         with precise():
             primal, dual = pdhg.travel(
-                self._mesh, self._point, self._anchored, self._scale.of_entries,
+                self._point, self._anchored, self._scale.of_entries,
                 self._edges.degree, self._scale.sums, row_pull=ROW_PULL,
             )  # fmt: skip
             return float(primal), float(dual)
 
     @property
     def finish(self) -> DeviceFinish:
-        return DeviceFinish(self.problem, self._devices)
+        return DeviceFinish(self.problem, self._device)
 
     def matrix(self) -> FloatArray:
-        return self.program.whole(self._on.host(self.table())[: self.program.count])
+        return self.program.whole(np.asarray(self.table())[: self.program.count])
 
     def table(self) -> Array:
         """The current table where it lies, node by node and padded."""
@@ -320,7 +311,7 @@ class JaxSolver(GraphSolver):
         """The table, and its loss."""
         with precise():
             scale = self._scale.of_entries
-            z, loss = pdhg.current(self._mesh, self._point[0], scale, self._costs[0])
+            z, loss = pdhg.current(self._point[0], scale, self._costs[0])
             return z, loss
 
     def grouped(self) -> tuple[BoolArray, Array, float]:
@@ -328,24 +319,23 @@ class JaxSolver(GraphSolver):
         every output of a tile once, and its loss."""
         z, loss = self._current()
         with precise():
-            folded = pdhg.folded(z, self.program.arrays, self._on.whole(self.tiling.fold))
+            folded = pdhg.folded(z, self.program.arrays, self.program.put(self.tiling.fold))
             return self.program.sees, folded, float(loss)
 
     def lent(self) -> Lent:
-        host = self._on.host
         edges = self._edges
         ends = np.stack([np.asarray(edges.first), np.asarray(edges.second)], axis=1)
         # The others are padding.
         real = np.flatnonzero(ends[:, 0] < self.program.count)
-        above, (own, other) = np.asarray(edges.above), map(host, self._point[2])
-        sides, inverse = (own[real], other[real]), host(self._scale.inverse)
+        above, (own, other) = np.asarray(edges.above), map(np.asarray, self._point[2])
+        sides, inverse = (own[real], other[real]), np.asarray(self._scale.inverse)
         return Lent(self.program, ends[real], above[real], sides, inverse, self.unit)
 
     def least(self, added: Array | None = None) -> FloatArray:
         with precise():
             cost = self._costs[0] if added is None else self._costs[0] + added
             least = pdhg.least(
-                self._mesh, cost, self._point[2], self._scale.inverse, self._edges,
+                cost, self._point[2], self._scale.inverse, self._edges,
                 np.float64(self.unit),
             )  # fmt: skip
             return self.program.least_of_records(np.asarray(least)[: self.program.count])
@@ -368,10 +358,9 @@ class DeviceFinish(SparseFinish):
     # Certifying a whole city takes as long as a thousand iterations.
     iterations = 3840
 
-    def __init__(self, problem: Problem, mesh: Mesh) -> None:
-        one = make_mesh(mesh.local_devices[:1])
-        super().__init__(problem, closure_for(problem.domain, one))
-        self._losses = Losses(problem, Placement(one, problem.outputs_count))
+    def __init__(self, problem: Problem, on: Any) -> None:
+        super().__init__(problem, closure_for(problem.domain, on))
+        self._losses = Losses(problem, placing(on))
 
     def loss(self, table: Candidate) -> float:
         cut = table.closure.cut

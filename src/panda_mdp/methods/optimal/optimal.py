@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -55,9 +55,6 @@ from panda_mdp.problem import Problem, loss_blocks
 from panda_mdp.space.metrics import Euclidean
 from panda_mdp.table.bound import Multipliers, Proved
 from panda_mdp.table.mechanism import FLOOR_SHARE, FLOOR_WORTH, Mechanism, floor_under
-
-if TYPE_CHECKING:
-    from jax.sharding import Mesh
 
 MOST_ROWS = 16_000
 """Inequalities of an LP that is taken as small: half a second on one core."""
@@ -133,41 +130,41 @@ class CpuEngine(Engine):
 
 
 class JaxEngine(Engine):
-    """The devices that JAX sees, or those given; outputs of dense tables are split over them."""
+    """The first device that JAX sees, or the one given."""
 
     name = "jax"
     note = "first iterations; where nothing was compiled yet, 20 s"
     audit = "jax"
 
-    def __init__(self, devices: Sequence[Any] | None = None, tiling: TilingTuning = TILING) -> None:
+    def __init__(self, device: Any = None, tiling: TilingTuning = TILING) -> None:
         super().__init__(tiling)
         try:
-            from panda_mdp.compute.jax.device import waking_mesh
+            from panda_mdp.compute.jax.device import waking_device
         except ImportError as error:
             raise MissingDependencyError(
                 "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
             ) from error
-        self._mesh = waking_mesh(devices)
+        self._device = waking_device(device)
 
     @property
-    def mesh(self) -> Mesh:
-        """The devices in a row; they wake up while the host builds the graph."""
-        return self._mesh()
+    def device(self) -> Any:
+        """It wakes up while the host builds the graph."""
+        return self._device()
 
     def closure(self, problem: Problem) -> Closure:
         from panda_mdp.compute.jax.closure import closure_for
 
-        return closure_for(problem.domain, self.mesh, problem.outputs_count)
+        return closure_for(problem.domain, self.device, problem.outputs_count)
 
     @property
     def _iterates(self) -> Callable[..., GraphSolver]:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
-        return partial(JaxSolver, mesh=self.mesh)
+        return partial(JaxSolver, on=self.device)
 
 
 Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine
-"""What solves: the name of an engine, or one, such as `JaxEngine(devices)`."""
+"""What solves: the name of an engine, or one, such as `JaxEngine(device)`."""
 
 
 def choose(machine: Machine) -> Engine:
@@ -177,7 +174,7 @@ def choose(machine: Machine) -> Engine:
     if machine not in ("auto", "cpu", "jax"):
         raise MethodError(
             f"backend is {machine!r}; it must be 'auto', 'cpu', 'jax' or an engine such as "
-            "JaxEngine(devices); solve_lp hands the LP to HiGHS"
+            "JaxEngine(device); solve_lp hands the LP to HiGHS"
         )
     if machine == "jax" or (machine == "auto" and accelerator()):
         return JaxEngine()
@@ -423,9 +420,9 @@ def optimal(
     `details["stopped"]` is "gap reached", and loss <= (1 + mechanism.gap) optimum always.
     A gap that is not reached although nobody ended the solve is a `GapWarning`.
 
-    `backend`: "cpu" is the compiled solver on all cores; "jax" runs on all accelerators that JAX
-    sees, and `JaxEngine(devices)` on some, outputs split over them; "auto" solves small problems as
-    one LP over all pairs (lp.py) and takes accelerators for others where there are any.
+    `backend`: "cpu" is the compiled solver on all cores; "jax" runs on the first accelerator that
+    JAX sees, and `JaxEngine(device)` on another one; "auto" solves small problems as one LP over
+    all pairs (lp.py) and takes an accelerator for others where there is one.
     `initial` is what to start from: a K x m table, or a solved mechanism of the same records and
     outputs, whose multipliers are taken over too (on the CPU): another epsilon, prior or loss
     that is not far from the first then takes a part of its time. `progress` is called with a
@@ -458,8 +455,7 @@ def optimal(
             raise
         raise MethodError(
             f"{problem.size} records x {problem.outputs_count} outputs do not fit the memory "
-            "of the devices; use more of them (outputs are split), fewer outputs or records, "
-            "or backend='cpu'"
+            "of the device; use fewer outputs or records, or backend='cpu'"
         ) from error
     stopped: Stopped = mechanism.details["stopped"]
     if stopped is not Stopped.GAP_REACHED and not stopped.by_request:

@@ -6,6 +6,7 @@ with a guess of a group of its own, of rate 0, and with the last node, which is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from panda_mdp.compute.jax.device import Array, Placement, ladder, precise
+from panda_mdp.compute.jax.device import Array, ladder, precise
 from panda_mdp.compute.jax.forms import Matrix, Turnable, onto, over_groups
 from panda_mdp.methods.second.objectives import Tiled
 
@@ -22,7 +23,7 @@ from panda_mdp.methods.second.objectives import Tiled
 class DeviceForms(Tiled):
     """`Tiled` where the nodes are."""
 
-    placement: Placement
+    put: Callable[[Any], Array]
     xp = jnp
 
     @property
@@ -32,7 +33,7 @@ class DeviceForms(Tiled):
     @cached_property
     def rate(self) -> Array:
         each = np.pad(self.rates[self.gain], (0, len(self.group) - len(self.gain)))
-        return self.placement.whole(each[:, None])
+        return self.put(each[:, None])
 
     def over_groups(self, kind: str, values: Array) -> Array:
         return over_groups(values, self.group, kind=kind, groups=self._groups)
@@ -43,10 +44,10 @@ class DeviceForms(Tiled):
 
     def taken_over(self, before: Any, weights: Array) -> Array:
         own = super().taken_over(before, weights)
-        return self.placement.whole(np.pad(own, ((0, len(self.group) - len(own)), (0, 0))))
+        return self.put(np.pad(own, ((0, len(self.group) - len(own)), (0, 0))))
 
 
-def stored(forms: Tiled, on: Placement, size: int) -> DeviceForms:
+def stored(forms: Tiled, put: Callable[[Any], Array], size: int) -> DeviceForms:
     """The forms over `size` nodes, those that pad them among them."""
     count = len(forms.gain)
     rows = ladder(count + 1)
@@ -55,11 +56,11 @@ def stored(forms: Tiled, on: Placement, size: int) -> DeviceForms:
     held = forms.coefficients
     made = {
         "coefficients": Turnable(
-            Matrix.of(held, (rows, size), on), Matrix.of(held.T, (size, rows), on)
+            Matrix.of(held, (rows, size), put), Matrix.of(held.T, (size, rows), put)
         ),
-        "steep": Matrix.of(forms.steep, (rows, size), on),
-        "group": on.whole(group.astype(np.int32)),
-        "share": on.whole(share),
+        "steep": Matrix.of(forms.steep, (rows, size), put),
+        "group": put(group.astype(np.int32)),
+        "share": put(share),
     }
     own = {part.name: getattr(forms, part.name) for part in fields(forms)}
-    return DeviceForms(**(own | made), placement=on)
+    return DeviceForms(**(own | made), put=put)
