@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,9 +18,6 @@ from panda_mdp.methods.optimal.graph_solver import CpuSolver
 from panda_mdp.methods.optimal.jax_solver import JaxSolver
 from panda_mdp.methods.optimal.optimal import CpuEngine, JaxEngine, accelerator, choose
 from panda_mdp.methods.optimal.program import Graph, TilingTuning
-
-SCRIPT = Path(__file__).with_name("sharding.py")
-SUPPORT = SCRIPT.parents[2] / "support"
 
 
 def town(kind: str = "haversine", size: int = 60):
