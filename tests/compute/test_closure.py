@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import jax
 import numpy as np
 import pytest
 from helpers import KINDS, is_private, random_domain
@@ -236,7 +235,7 @@ def test_repairing_a_solved_table_costs_next_to_nothing():
 def test_closing_along_links_on_a_device_is_the_hosts(rounds):
     domain = pm.synthetic_city(300, seed=7).road_domain(90, seed=0)
     host = closure_of(domain)
-    device = closure_for(domain, jax.devices()[0], OUTPUTS)
+    device = closure_for(domain, OUTPUTS)
     matrix = np.random.default_rng(1).dirichlet(np.full(OUTPUTS, 0.2), 90)
     starts = [closure.start(matrix, 1e-3) for closure in (host, device)]
     both = [getattr(c, rounds)(z, 2.0) for c, z in zip((host, device), starts, strict=True)]

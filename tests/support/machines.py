@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import jax
 import numpy as np
 from helpers import random_domain
 
@@ -23,7 +22,7 @@ FLOOR = 1e-5
 def dense(machine: str, domain: Domain, outputs: int = OUTPUTS, **tuning: Any) -> Closure:
     """The closure of dense tables on a machine, whatever the size."""
     if machine == "jax":
-        return JaxClosure(domain, jax.devices()[0], outputs)
+        return JaxClosure(domain, outputs)
     small = {"numpy": 1 << 20, "numba": 0}[machine]
     closure = Closure(domain, small_records=small)
     vars(closure).update(tuning)
@@ -74,7 +73,7 @@ def tiled(machine: str, seed: int, epsilon: float = 6.0, size: int = 300, **tuni
         bare = Closure(domain)
         vars(bare).update(tuning)
         return _on_host(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
-    bare = JaxClosure(domain, jax.devices()[0])
+    bare = JaxClosure(domain)
     return _on_device(*bare.cut_for(columns, sees, parts[sees], floor, epsilon))
 
 

@@ -321,10 +321,10 @@ def closing(domain: Domain, outputs: int) -> Closure:
     of its accelerator."""
     if domain.metric.generating_pairs is None and not has_numba() and accelerator():
         from panda_mdp.compute.jax.closure import closure_for
-        from panda_mdp.compute.jax.device import chosen_device, measures
+        from panda_mdp.compute.jax.device import measures
 
         if measures(domain.metric):
-            return closure_for(domain, chosen_device(), outputs)
+            return closure_for(domain, outputs)
     return closure_of(domain)
 
 

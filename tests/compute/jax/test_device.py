@@ -14,23 +14,17 @@ from helpers import DIGITS, KINDS, exact_distance, random_domain
 from panda_mdp import Domain
 from panda_mdp.compute.jax.device import (
     FEW,
-    chosen_device,
     distance_error,
     ladder,
     laid_out,
     members_of,
-    placing,
     precise,
+    put,
     require_memory,
-    waking_device,
+    waking,
 )
 from panda_mdp.errors import MethodError
 from panda_mdp.space.tiles import TILE
-
-
-@pytest.fixture(scope="module")
-def device():
-    return jax.devices()[0]
 
 
 def test_the_ladder_has_few_steps_and_wastes_little():
@@ -48,18 +42,12 @@ def test_the_ladder_has_few_steps_and_wastes_little():
         assert ladder(size, fine=False) >= ladder(size)
 
 
-def test_arrays_come_back_as_they_went(device):
+def test_arrays_come_back_as_they_went():
     table = np.random.default_rng(0).random((7, 2, 5))
     with precise():
-        there = placing(device)(table)
-        assert there.dtype == np.float64 and there.devices() == {device}
+        there = put(table)
+        assert there.dtype == np.float64 and there.devices() == {jax.devices()[0]}
         np.testing.assert_array_equal(np.asarray(there), table)
-
-
-def test_the_first_device_is_taken_or_the_one_given():
-    assert chosen_device() == jax.devices()[0]
-    assert chosen_device(jax.devices()[-1]) == jax.devices()[-1]
-    assert waking_device(jax.devices()[-1])() == jax.devices()[-1]
 
 
 def test_what_fails_while_devices_wake_is_raised_where_they_are_asked_for(monkeypatch):
@@ -67,9 +55,9 @@ def test_what_fails_while_devices_wake_is_raised_where_they_are_asked_for(monkey
         raise RuntimeError("no devices")
 
     monkeypatch.setattr(jax, "devices", none)
-    device = waking_device()
+    wake = waking()
     with pytest.raises(RuntimeError, match="no devices"):
-        device()
+        wake()
 
 
 def test_64_bits_are_for_the_inside_only():
@@ -83,29 +71,31 @@ def test_64_bits_are_for_the_inside_only():
 
 
 def test_a_job_that_does_not_fit_is_refused_with_what_it_needs():
-    require_memory(1 << 30, None, available=1 << 30)
+    require_memory(1 << 30, available=1 << 30)
     with pytest.raises(MethodError) as caught:
-        require_memory(10 << 30, None, available=1 << 30)
+        require_memory(10 << 30, available=1 << 30)
     message = str(caught.value)
     assert "needs 10.0 GiB, and the device has 1.0 GiB" in message
     assert "fewer outputs or records" in message
 
 
 def test_one_byte_too_many_is_too_many():
-    require_memory(1000, None, available=1000)
+    require_memory(1000, available=1000)
     with pytest.raises(MethodError, match="the device has"):
-        require_memory(1001, None, available=1000)
+        require_memory(1001, available=1000)
 
 
-def test_a_device_that_does_not_tell_its_memory_is_trusted():
-    require_memory(1 << 60, SimpleNamespace(memory_stats=lambda: None))
+def test_a_device_that_does_not_tell_its_memory_is_trusted(monkeypatch):
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(memory_stats=lambda: None)])
+    require_memory(1 << 60)
 
 
-def test_the_device_is_asked_where_it_can_tell():
-    device = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 100})
-    require_memory(100, device)
+def test_the_device_is_asked_where_it_can_tell(monkeypatch):
+    told = SimpleNamespace(memory_stats=lambda: {"bytes_limit": 100})
+    monkeypatch.setattr(jax, "devices", lambda: [told])
+    require_memory(100)
     with pytest.raises(MethodError, match="the device has"):
-        require_memory(101, device)
+        require_memory(101)
 
 
 # Distances.
@@ -119,12 +109,12 @@ def corners() -> Domain:
     )
 
 
-def on_device(domain: Domain, device) -> tuple[np.ndarray, np.ndarray]:
+def on_device(domain: Domain) -> tuple[np.ndarray, np.ndarray]:
     """Positions by tile, and all distances along the tiles, computed there: (T, T, 64, 64)."""
     with precise():
         members = members_of(domain.tiles)
         records = domain.tiles.order[np.maximum(members, 0)]
-        measure = laid_out(domain.metric, records, placing(device))
+        measure = laid_out(domain.metric, records)
         count = domain.tiles.count
         first, second = (jnp.asarray(a.ravel()) for a in np.indices((count, count)))
         apart = jax.jit(measure)(first, second)
@@ -132,9 +122,9 @@ def on_device(domain: Domain, device) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "corners"])
-def test_distances_keep_their_stated_error(kind, device):
+def test_distances_keep_their_stated_error(kind):
     domain = corners() if kind == "corners" else random_domain(kind, 20, seed=4)
-    _, apart = on_device(domain, device)
+    _, apart = on_device(domain)
     error = mp.mpf(distance_error(domain.metric))
     order = domain.tiles.order
     with mp.workdps(DIGITS):
@@ -148,9 +138,9 @@ def test_distances_keep_their_stated_error(kind, device):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_record_has_its_place_in_a_tile(kind, device):
+def test_every_record_has_its_place_in_a_tile(kind):
     domain = random_domain(kind, 150)
-    members, apart = on_device(domain, device)
+    members, apart = on_device(domain)
     assert sorted(members[members >= 0].tolist()) == list(range(150))
     order = domain.tiles.order
     true = domain.distances(order, order)

@@ -39,8 +39,8 @@ def block_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_choose_engines():
     assert isinstance(choose("cpu"), CpuEngine)
     assert isinstance(choose("jax"), JaxEngine)
-    assert choose("jax").device == jax.devices()[0]
-    assert choose(JaxEngine(jax.devices()[-1])).device == jax.devices()[-1]
+    engine = JaxEngine()
+    assert choose(engine) is engine
 
 
 def test_auto_takes_the_cpu_where_jax_sees_nothing_faster(monkeypatch):

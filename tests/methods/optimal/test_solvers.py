@@ -54,7 +54,7 @@ TILES = TilingTuning(least_outputs=32, host_outputs=32, worthwhile=1.0)
 def make(machine, problem, graph, start, tiling=None, tuning=TILING):
     if machine == "cpu":
         return CpuSolver(problem, graph, start, tiling, tuning)
-    return JaxSolver(problem, graph, start, jax.devices()[0], tiling, tuning)
+    return JaxSolver(problem, graph, start, tiling, tuning)
 
 
 def engine(machine, tuning):
@@ -583,7 +583,7 @@ def test_lists_of_edges_have_room_from_the_beginning_where_they_are_short(few):
     kept = np.arange(whole.count) % 4 > 0
     made = JaxSolver if few else type("Many", (JaxSolver,), {"few_multipliers": 0})
     some = Graph(whole.ends[kept], whole.length[kept])
-    solver = made(problem, some, uniform(problem), jax.devices()[0])
+    solver = made(problem, some, uniform(problem))
     before, first = solver.room, int(kept.sum())
     assert (before >= 1.5 * first) == few
     solver.extend(Graph(whole.ends[~kept], whole.length[~kept]))
@@ -595,7 +595,7 @@ def test_memory_is_asked_for_with_the_size_that_is_needed():
     assert bytes_needed(10, 20, 30) * 6 == bytes_needed(10, 20, 180) == bytes_needed(60, 120, 30)
     # Rome: 43,160 records, some 400,000 edges and 100 outputs fit one large device.
     assert 1e9 < bytes_needed(43_160, 400_000, 100) < 60e9
-    asked = partial(require_memory, bytes_needed(43_160, 400_000, 100), jax.devices()[0])
+    asked = partial(require_memory, bytes_needed(43_160, 400_000, 100))
     with pytest.raises(MethodError, match="GiB, and the device has"):
         asked(available=10_000)
 

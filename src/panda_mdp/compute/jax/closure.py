@@ -33,15 +33,15 @@ from panda_mdp.compute.jax import blocks, floored, triton
 from panda_mdp.compute.jax.blocks import Blocks, Kernels, Near, Pairs
 from panda_mdp.compute.jax.device import (
     Array,
-    chosen_device,
     distance_error,
     ladder,
     laid_out,
     measures,
     members_of,
     memory,
-    placing,
     precise,
+    prepare,
+    put,
 )
 from panda_mdp.compute.pairs import ARITHMETIC_ERROR, LOG_ERROR, MEMORY_FULL, WIDTH, host_rate
 from panda_mdp.space.domain import Domain
@@ -86,32 +86,31 @@ class JaxClosure(Closure):
     nearest = 32
     rest = 0.0
 
-    def __init__(self, domain: Domain, device: Any, outputs: int = WIDTH) -> None:
+    def __init__(self, domain: Domain, outputs: int = WIDTH) -> None:
         super().__init__(domain)
-        self.device = device
+        prepare()
         self.outputs = outputs
-        self._put = placing(device)
         with precise():
             members = self.members = members_of(self.tiles)
             self.slot = np.flatnonzero(members.ravel() >= 0)
             """Of every position: its place among the rows of all tiles."""
             positions = np.maximum(members, 0)
             records = self.order[positions]
-            self._positions = self._put(positions.astype(np.int32))
-            self.records = self._put(records.astype(np.int32))
+            self._positions = put(positions.astype(np.int32))
+            self.records = put(records.astype(np.int32))
             """Of every row of every tile; of what is none any."""
-            self._real = self._put(members >= 0)
+            self._real = put(members >= 0)
             self._measure: Any = None
             """Of distances, which are known along pairs that imply all others."""
             if domain.metric.generating_pairs is None:
-                self._measure = laid_out(domain.metric, records, self._put)
-            self.kernels: Kernels = "triton" if triton.available(device) else "xla"
+                self._measure = laid_out(domain.metric, records)
+            self.kernels: Kernels = "triton" if triton.available() else "xla"
             tiles = np.ones((1, self.tiles.count), bool)
             dense = self._blocks(tiles, np.arange(outputs)[None], None)
         self.cut = BlockCut(np.arange(outputs)[None], np.zeros(outputs), dense)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         self._lists: list[tuple[float, Near]] = []
-        self._most_held = int(HELD * memory(mesh) / DISTANCES) or MOST_HELD
+        self._most_held = int(HELD * memory() / DISTANCES) or MOST_HELD
         self._pairs: Pairs | None = None
         self._weighted: tuple[FloatArray, Array] | None = None
         self._seen: tuple[BoolArray, BoolArray, tuple[Array, Array]] | None = None
@@ -138,15 +137,14 @@ class JaxClosure(Closure):
         if floor is not None:
             floors = np.ones(exists.shape, floor.dtype)
             floors[exists] = floor[columns[columns >= 0]]
-            floors = self._put(floors)
-        put = self._put
+            floors = put(floors)
         return Blocks(
             put(np.pad(group, pad, constant_values=groups).astype(np.int32)),
             put(np.pad(tile, pad).astype(np.int32)),
             put(number),
             put(lists),
             self._real,
-            self._put(exists),
+            put(exists),
             floors,
         )
 
@@ -164,7 +162,7 @@ class JaxClosure(Closure):
             # The old ones make room first.
             del self._lists[0 if many else 1 :]
             pairs = self.tiles.pairs(SPARE * reach)
-            pad, put = (0, ladder(len(pairs.second)) - len(pairs.second)), self._put
+            pad = 0, ladder(len(pairs.second)) - len(pairs.second)
             near = Near(
                 put(np.pad(pairs.first, pad).astype(np.int32)),
                 put(np.pad(pairs.second, pad).astype(np.int32)),
@@ -200,13 +198,13 @@ class JaxClosure(Closure):
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> Any:
         """The table on the devices; `matrix` may lie there already, along the order in space."""
         with precise():
-            row = self._put(floor_row(floor, self.outputs))
+            row = put(floor_row(floor, self.outputs))
             return blocks.start(*self._rows(matrix), self.cut.blocks, row)
 
     def _rows(self, matrix: Any) -> tuple[Array, Array]:
         """A table on the devices and where it has the rows of the tiles."""
         if isinstance(matrix, np.ndarray):
-            return self._put(matrix), self.records
+            return put(matrix), self.records
         return matrix, self._positions
 
     def _tiled(self, matrix: Any) -> Array:
@@ -264,7 +262,7 @@ class JaxClosure(Closure):
             number = np.cumsum(mask.ravel()).reshape(mask.shape) - 1
             pad = (0, ladder(len(group) + 1) - len(group))
             block, row = (
-                self._put(np.pad(part.astype(np.int32), pad, constant_values=NOWHERE))
+                put(np.pad(part.astype(np.int32), pad, constant_values=NOWHERE))
                 for part in (number[group, tile], row)
             )
             self._seen = (sees, mask, (block, row))
@@ -376,7 +374,7 @@ class JaxClosure(Closure):
 
     @cached_property
     def _every(self) -> Array:
-        return self._put(np.ones(self.members.shape, bool))
+        return put(np.ones(self.members.shape, bool))
 
     @cached_property
     def _nearest(self) -> tuple[Array, Array]:
@@ -388,7 +386,7 @@ class JaxClosure(Closure):
         slots[self.slot] = self.slot[near]
         away[self.slot] = distance
         with precise():
-            return self._put(slots), self._put(away)
+            return put(slots), put(away)
 
     def mixed(self, z: Any, share: float) -> tuple[Closure, Any]:
         c = self.cut.blocks
@@ -444,7 +442,7 @@ class JaxClosure(Closure):
                 closure, values = self._filled(rows)
             else:
                 closure, values = self, (self._tiled(rows if logs is None else logs), None)
-            if logs is None and self.device.platform == "gpu":
+            if logs is None and jax.default_backend() == "gpu":
                 values = floored.logs_of(values)
             elif logs is None:
                 # A device's own logarithm is known to err by 1 ulp on CUDA alone.
@@ -456,7 +454,7 @@ class JaxClosure(Closure):
     def _filled(self, rows: FlooredRows) -> tuple[Self, tuple[Array, Any]]:
         """The closure over the blocks that hold all stored entries, the weights in them and the
         floors under them."""
-        (size, outputs), put = rows.shape, self._put
+        size, outputs = rows.shape
         slot = np.empty(size, np.int32)
         slot[self.order] = self.slot
         pad = (0, ladder(rows.stored) - rows.stored)
@@ -511,7 +509,7 @@ class JaxLinkClosure(LinkClosure, JaxClosure):
         place = np.arange(len(links.others)) - links.starts[links.firsts], self.slot[links.firsts]
         others[place] = self.slot[links.others]
         away[place] = links.lengths
-        return self._put(others), self._put(away)
+        return put(others), put(away)
 
     def close(self, z: Any, epsilon: float, active: Any = None, nats: float = np.inf) -> Any:
         with precise():
@@ -541,10 +539,10 @@ def power(count: int) -> int:
 
 
 @lru_cache(maxsize=2)
-def closure_for(domain: Domain, device: Any, outputs: int = WIDTH) -> JaxClosure:
+def closure_for(domain: Domain, outputs: int = WIDTH) -> JaxClosure:
     """The closure of a domain, kept: audits of one domain follow each other."""
     links = domain.metric.generating_pairs is not None
-    return (JaxLinkClosure if links else JaxClosure)(domain, device, outputs)
+    return (JaxLinkClosure if links else JaxClosure)(domain, outputs)
 
 
 def device_rate(
@@ -560,7 +558,7 @@ def device_rate(
         return None
     try:
         if closure is None:
-            closure = closure_for(domain, chosen_device(), WIDTH if sparse else rows.shape[1])
+            closure = closure_for(domain, WIDTH if sparse else rows.shape[1])
         value, i, j = closure.largest(rows, logs)
     except RuntimeError as error:
         if MEMORY_FULL not in str(error):

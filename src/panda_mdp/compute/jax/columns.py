@@ -16,7 +16,7 @@ import numpy as np
 
 from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import check_time
-from panda_mdp.compute.jax.device import precise
+from panda_mdp.compute.jax.device import precise, put
 
 
 def until(steps: int, step: Callable[[Any], Any], state: Any) -> Any:
@@ -43,7 +43,7 @@ class Device:
         """An array on the first device, filled up with zeros to so many rows."""
         more = max(0, rows - len(array))
         with precise():
-            return jax.device_put(np.pad(array, ((0, more), (0, 0))), jax.local_devices()[0])
+            return put(np.pad(array, ((0, more), (0, 0))))
 
     def block(self, *given: Any) -> Any:
         """Flows of some outputs."""

@@ -60,28 +60,27 @@ def keep_compiled() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def chosen_device(device: Any = None) -> Any:
-    """The device that is given, or the first."""
+def prepare() -> None:
+    """What JAX has to be told before it is used."""
     keep_compiled()
     take_memory_as_needed()
-    return jax.devices()[0] if device is None else device
 
 
-def waking_device(device: Any = None) -> Callable[[], Any]:
-    """`chosen_device`, begun at once and waited for where it is called: a process's first use of
-    its devices takes a while, in which the host can do its own part."""
+def waking() -> Callable[[], Any]:
+    """Begins to use the device at once, and is waited for where it is called: a process's first use
+    takes a while, in which the host can do its own part."""
 
-    def wake() -> Any:
-        found = chosen_device(device)
+    def wake() -> None:
+        prepare()
+        device = jax.devices()[0]
         with suppress(RuntimeError):
             # What fails here fails again where it is reported.
-            jax.block_until_ready(jax.device_put(np.zeros(1), found))
-        return found
+            jax.block_until_ready(jax.device_put(np.zeros(1), device))
 
     pool = ThreadPoolExecutor(1)
-    waking = pool.submit(wake)
+    begun = pool.submit(wake)
     pool.shutdown(wait=False)
-    return waking.result
+    return begun.result
 
 
 def ladder(size: int, fine: bool = True) -> int:
@@ -94,21 +93,21 @@ def ladder(size: int, fine: bool = True) -> int:
     return -(-size // step) * step
 
 
-def placing(device: Any) -> Callable[[AnyArray], Array]:
-    """What puts arrays on a device."""
-    return partial(jax.device_put, device=device)
+def put(array: AnyArray) -> Array:
+    """An array on the device, which is the first that JAX sees."""
+    return jax.device_put(array, jax.devices()[0])
 
 
-def memory(device: Any) -> int:
-    """Bytes that a device has; 0 where it does not say."""
-    return int((device.memory_stats() or {}).get("bytes_limit", 0))
+def memory() -> int:
+    """Bytes that the device has; 0 where it does not say."""
+    return int((jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0))
 
 
-def require_memory(needed: int, device: Any, available: int | None = None) -> None:
+def require_memory(needed: int, available: int | None = None) -> None:
     """Refuse a job that does not fit, with the size that it needs. `available` is the memory of the
     device in bytes, asked of it where None."""
     if available is None:
-        available = memory(device)
+        available = memory()
     if available and needed > available:
         raise MethodError(
             f"the problem needs {needed / 2**30:.1f} GiB, and the device has "
@@ -138,7 +137,7 @@ def measures(metric: Metric) -> bool:
     return metric.kind in LOOPS
 
 
-def laid_out(metric: Any, records: IntArray, put: Callable[[AnyArray], Array]) -> Any:
+def laid_out(metric: Any, records: IntArray) -> Any:
     """What computes distances between the rows of tiles, of (T, 64) records."""
     if not measures(metric):
         raise MethodError(
@@ -195,8 +194,7 @@ LOOPS: dict[str, Distances] = {
 def _measure(domain: Domain) -> Any:
     """What computes the distances of a domain's records one by one."""
     with precise():
-        put = placing(jax.devices()[0])
-        return laid_out(domain.metric, np.arange(domain.size)[:, None], put)
+        return laid_out(domain.metric, np.arange(domain.size)[:, None])
 
 
 @partial(jax.jit, static_argnames="power")
@@ -255,7 +253,6 @@ def _grouped(outputs: IntArray) -> IntArray:
 def losses_above(domain: Domain, outputs: IntArray, power: float, rows: FlooredRows) -> FloatArray:
     """sum over what row x stores of (value - floor) loss(x, column), of every record."""
     with precise():
-        put = placing(jax.devices()[0])
         listed = (outputs, rows.floor, np.diff(rows.starts), rows.columns, rows.values)
         return np.asarray(_above(_measure(domain), *map(put, listed), power))
 

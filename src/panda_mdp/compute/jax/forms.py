@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from panda_mdp.compute.jax.device import Array, ladder
+from panda_mdp.compute.jax.device import Array, ladder, put
 
 PASSES = 60
 """Of a projection, at most: far fewer as a rule."""
@@ -27,7 +27,7 @@ class Matrix(NamedTuple):
     value: Array
 
     @classmethod
-    def of(cls, given: Any, shape: tuple[int, int], put: Any) -> Matrix:
+    def of(cls, given: Any, shape: tuple[int, int]) -> Matrix:
         """Those of SciPy, padded to a shape with zeros in the last row and column."""
         listed = scipy.sparse.csr_array(given).tocoo()
         pad = (0, ladder(listed.nnz + 1) - listed.nnz)

@@ -24,7 +24,7 @@ from panda_mdp.base.factored import (
     power_tables,
     row_parts,
 )
-from panda_mdp.compute.jax.device import precise
+from panda_mdp.compute.jax.device import precise, put
 from panda_mdp.errors import MethodError
 
 MOST_ROWS = 512
@@ -47,7 +47,7 @@ class Costs(NamedTuple):
 def placed(points: IntArray | FloatArray) -> Any:
     """Points on the first device."""
     with precise():
-        return jax.device_put(np.asarray(points, dtype=float), jax.local_devices()[0])
+        return put(np.asarray(points, dtype=float))
 
 
 def swept(part: Any, points: Any, others: Any, *given: Any, **fixed: Any) -> tuple[Any, Any]:

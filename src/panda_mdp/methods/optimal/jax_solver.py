@@ -6,7 +6,6 @@ the records' order in space. Arrays of nodes are padded; the last node is of no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
@@ -21,8 +20,8 @@ from panda_mdp.compute.jax.closure import closure_for, lists_of, power
 from panda_mdp.compute.jax.device import (
     Array,
     ladder,
-    placing,
     precise,
+    put,
     require_memory,
 )
 from panda_mdp.loss import DistanceLoss
@@ -30,13 +29,11 @@ from panda_mdp.methods.optimal.finish import Candidate, SparseFinish
 from panda_mdp.methods.optimal.graph_solver import GraphSolver
 from panda_mdp.methods.optimal.halpern import ROW_PULL, SCALE_ANEW, SMALLEST
 from panda_mdp.methods.optimal.program import (
-    TILING,
     WIDER,
     Graph,
     Lent,
     Program,
     Tiling,
-    TilingTuning,
     growths,
 )
 from panda_mdp.methods.second.device_forms import stored
@@ -47,37 +44,35 @@ from panda_mdp.problem import Problem
 class Losses:
     """p_x c_xy of records and outputs, on a device."""
 
-    def __init__(self, problem: Problem, put: Callable[[Any], Array]) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.put = put
 
     @cached_property
     def _table(self) -> Array:
-        return self.put(np.asarray(self.problem.loss))
+        return put(np.asarray(self.problem.loss))
 
     def plain(self, records: Array, columns: Array | None) -> Array:
         """c_xy of records (n,) and columns (n, width) or all of them."""
         loss = self.problem.loss
         if isinstance(loss, DistanceLoss) and columns is not None:
-            outputs = self.put(loss.outputs)
+            outputs = put(loss.outputs)
             return device.losses(self.problem.domain, outputs, loss.power, records, columns)
         return pdhg.entries(self._table, records, columns)
 
     def weighted(self, records: Array, columns: Array | None) -> Array:
         """The same times the prior."""
         plain = self.plain(records, columns)
-        return pdhg.weighted(plain, self.put(self.problem.prior), records)
+        return pdhg.weighted(plain, put(self.problem.prior), records)
 
 
 class Nodes(Program):
     """A program whose nodes, costs and edges are on a device too."""
 
-    def __init__(self, problem: Problem, tiling: Tiling, on: Any) -> None:
+    def __init__(self, problem: Problem, tiling: Tiling) -> None:
         super().__init__(problem, tiling)
-        self.put = placing(on)
         self.size = ladder(self.count + 1)
         self.of_record: IntArray = tiling.sees.sum(axis=0)
-        put, pad = self.put, (0, self.size - self.count)
+        pad = 0, self.size - self.count
         tile, record = (put(np.pad(a, pad).astype(np.int32)) for a in (self.tile, self.record))
         columns = row = along = None
         if not tiling.one:
@@ -88,7 +83,7 @@ class Nodes(Program):
         real = put(np.arange(self.size) < self.count)
         number = put(self.node.astype(np.int32))
         self.arrays = pdhg.Nodes(tile, record, real, number, columns, row, along)
-        self._losses = Losses(problem, self.put)
+        self._losses = Losses(problem)
         self._longest = [power(self.size)] * 2
 
     @cached_property
@@ -107,7 +102,7 @@ class Nodes(Program):
         if table is None:
             plain = self._losses.plain(arrays.record, arrays.columns)
             return pdhg.warm(plain, arrays, np.float64(self.tiling.steepness / 2))
-        given = self.put(table)
+        given = put(table)
         return pdhg.entries(given, arrays.record, arrays.columns)
 
     def edges(self, graph: Graph) -> int:
@@ -127,7 +122,7 @@ class Nodes(Program):
         # are compiled for: lists stay as long as the longest was.
         needed = (len(order), int(count @ self.of_record))
         self._longest = [max(a, power(b)) for a, b in zip(self._longest, needed, strict=True)]
-        put, (longest, asked) = self.put, self._longest
+        longest, asked = self._longest
         lifted, total = pdhg.lifted(
             self.arrays, put(_padded(second[order], longest)), put(count), asked
         )
@@ -147,21 +142,9 @@ class JaxSolver(GraphSolver):
     """Of one side of the edges: up to here iterating over some more costs less than compiling
     anew."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        graph: Graph,
-        start: FloatArray | None,
-        on: Any,
-        tiling: Tiling | None = None,
-        tuning: TilingTuning = TILING,
-    ) -> None:
-        self._device = on
-        super().__init__(problem, graph, start, tiling, tuning)
-
     def _begin(self, tiling: Tiling, start: FloatArray | None) -> None:
         with precise():
-            nodes = Nodes(self.problem, tiling, self._device)
+            nodes = Nodes(self.problem, tiling)
             self._build(nodes, nodes.start(start))
 
     def _build(self, nodes: Nodes, z: Array) -> None:
@@ -170,12 +153,11 @@ class JaxSolver(GraphSolver):
         self.program = nodes
         length = self._room(nodes.edges(self.graph), 0)
         width = self._width
-        require_memory(bytes_needed(nodes.size, length, width), self._device)
+        require_memory(bytes_needed(nodes.size, length, width))
         self._costs, self._scale, x, unit = pdhg.begin(
             nodes.costs, z, nodes.arrays.real, smallest=SMALLEST
         )
         self._cost, self.unit = self._costs[1], float(unit)
-        put = self.program.put
         last = np.full(length, nodes.size - 1, np.int32)
         self._edges: Any = tuple(put(part) for part in (last, last, np.zeros_like(last)))
         u = tuple(put(np.zeros((length, width), np.float32)) for _ in range(2))
@@ -193,7 +175,7 @@ class JaxSolver(GraphSolver):
         return precise()
 
     def _stored(self, forms: Any) -> Any:
-        return stored(forms, self.program.put, self.program.size)
+        return stored(forms, self.program.size)
 
     @property
     def _entry_scale(self) -> Array:
@@ -241,7 +223,7 @@ class JaxSolver(GraphSolver):
         length = self._room(self._lifted, self.room)
         # Records have fewer edges than nodes have, as a rule: one length for both.
         longest = max(length, power(self._growths.shape[1]))
-        growth = tuple(self.program.put(_padded(part, longest)) for part in self._growths)
+        growth = tuple(put(_padded(part, longest)) for part in self._growths)
         x, mu, u = self._point
         self._edges, u = pdhg.joined(
             self._edges[:3],
@@ -263,7 +245,7 @@ class JaxSolver(GraphSolver):
         self._scale_anew = self.iterations + SCALE_ANEW
         z = self.table()
         with precise():
-            nodes = Nodes(self.problem, tiling, self._device)
+            nodes = Nodes(self.problem, tiling)
             self._build(nodes, pdhg.moved(z, self.program.arrays, nodes.arrays))
 
     def _rescale(self) -> None:
@@ -284,7 +266,7 @@ class JaxSolver(GraphSolver):
                 self._point, self._anchored, self._cost, self._scale, self._edges,
                 self.program.arrays, (np.int32(steps), np.float32(since), np.float64(self.weight)),
                 row_pull=ROW_PULL,
-                kernels=many and triton.available(self._device),
+                kernels=many and triton.available(),
             )  # fmt: skip
             return float(moved)
 
@@ -298,7 +280,7 @@ class JaxSolver(GraphSolver):
 
     @property
     def finish(self) -> DeviceFinish:
-        return DeviceFinish(self.problem, self._device)
+        return DeviceFinish(self.problem)
 
     def matrix(self) -> FloatArray:
         return self.program.whole(np.asarray(self.table())[: self.program.count])
@@ -319,7 +301,7 @@ class JaxSolver(GraphSolver):
         every output of a tile once, and its loss."""
         z, loss = self._current()
         with precise():
-            folded = pdhg.folded(z, self.program.arrays, self.program.put(self.tiling.fold))
+            folded = pdhg.folded(z, self.program.arrays, put(self.tiling.fold))
             return self.program.sees, folded, float(loss)
 
     def lent(self) -> Lent:
@@ -358,9 +340,9 @@ class DeviceFinish(SparseFinish):
     # Certifying a whole city takes as long as a thousand iterations.
     iterations = 3840
 
-    def __init__(self, problem: Problem, on: Any) -> None:
-        super().__init__(problem, closure_for(problem.domain, on))
-        self._losses = Losses(problem, placing(on))
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem, closure_for(problem.domain))
+        self._losses = Losses(problem)
 
     def loss(self, table: Candidate) -> float:
         cut = table.closure.cut

@@ -10,7 +10,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -130,41 +129,39 @@ class CpuEngine(Engine):
 
 
 class JaxEngine(Engine):
-    """The first device that JAX sees, or the one given."""
+    """The first device that JAX sees."""
 
     name = "jax"
     note = "first iterations; where nothing was compiled yet, 20 s"
     audit = "jax"
 
-    def __init__(self, device: Any = None, tiling: TilingTuning = TILING) -> None:
+    def __init__(self, tiling: TilingTuning = TILING) -> None:
         super().__init__(tiling)
         try:
-            from panda_mdp.compute.jax.device import waking_device
+            from panda_mdp.compute.jax.device import waking
         except ImportError as error:
             raise MissingDependencyError(
                 "backend='jax' needs JAX: pip install 'panda-mdp[gpu]', or pip install jax"
             ) from error
-        self._device = waking_device(device)
-
-    @property
-    def device(self) -> Any:
-        """It wakes up while the host builds the graph."""
-        return self._device()
+        self._awake = waking()
 
     def closure(self, problem: Problem) -> Closure:
         from panda_mdp.compute.jax.closure import closure_for
 
-        return closure_for(problem.domain, self.device, problem.outputs_count)
+        # It wakes up while the host builds the graph.
+        self._awake()
+        return closure_for(problem.domain, problem.outputs_count)
 
     @property
     def _iterates(self) -> Callable[..., GraphSolver]:
         from panda_mdp.methods.optimal.jax_solver import JaxSolver
 
-        return partial(JaxSolver, on=self.device)
+        self._awake()
+        return JaxSolver
 
 
 Machine: TypeAlias = Literal["auto", "cpu", "jax"] | Engine
-"""What solves: the name of an engine, or one, such as `JaxEngine(device)`."""
+"""What solves: the name of an engine, or one."""
 
 
 def choose(machine: Machine) -> Engine:
@@ -173,8 +170,8 @@ def choose(machine: Machine) -> Engine:
         return machine
     if machine not in ("auto", "cpu", "jax"):
         raise MethodError(
-            f"backend is {machine!r}; it must be 'auto', 'cpu', 'jax' or an engine such as "
-            "JaxEngine(device); solve_lp hands the LP to HiGHS"
+            f"backend is {machine!r}; it must be 'auto', 'cpu', 'jax' or an engine; "
+            "solve_lp hands the LP to HiGHS"
         )
     if machine == "jax" or (machine == "auto" and accelerator()):
         return JaxEngine()
@@ -421,8 +418,8 @@ def optimal(
     A gap that is not reached although nobody ended the solve is a `GapWarning`.
 
     `backend`: "cpu" is the compiled solver on all cores; "jax" runs on the first accelerator that
-    JAX sees, and `JaxEngine(device)` on another one; "auto" solves small problems as one LP over
-    all pairs (lp.py) and takes an accelerator for others where there is one.
+    JAX sees; "auto" solves small problems as one LP over all pairs (lp.py) and takes an accelerator
+    for others where there is one.
     `initial` is what to start from: a K x m table, or a solved mechanism of the same records and
     outputs, whose multipliers are taken over too (on the CPU): another epsilon, prior or loss
     that is not far from the first then takes a part of its time. `progress` is called with a

@@ -6,7 +6,6 @@ with a guess of a group of its own, of rate 0, and with the last node, which is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from panda_mdp.compute.jax.device import Array, ladder, precise
+from panda_mdp.compute.jax.device import Array, ladder, precise, put
 from panda_mdp.compute.jax.forms import Matrix, Turnable, onto, over_groups
 from panda_mdp.methods.second.objectives import Tiled
 
@@ -23,7 +22,6 @@ from panda_mdp.methods.second.objectives import Tiled
 class DeviceForms(Tiled):
     """`Tiled` where the nodes are."""
 
-    put: Callable[[Any], Array]
     xp = jnp
 
     @property
@@ -33,7 +31,7 @@ class DeviceForms(Tiled):
     @cached_property
     def rate(self) -> Array:
         each = np.pad(self.rates[self.gain], (0, len(self.group) - len(self.gain)))
-        return self.put(each[:, None])
+        return put(each[:, None])
 
     def over_groups(self, kind: str, values: Array) -> Array:
         return over_groups(values, self.group, kind=kind, groups=self._groups)
@@ -44,10 +42,10 @@ class DeviceForms(Tiled):
 
     def taken_over(self, before: Any, weights: Array) -> Array:
         own = super().taken_over(before, weights)
-        return self.put(np.pad(own, ((0, len(self.group) - len(own)), (0, 0))))
+        return put(np.pad(own, ((0, len(self.group) - len(own)), (0, 0))))
 
 
-def stored(forms: Tiled, put: Callable[[Any], Array], size: int) -> DeviceForms:
+def stored(forms: Tiled, size: int) -> DeviceForms:
     """The forms over `size` nodes, those that pad them among them."""
     count = len(forms.gain)
     rows = ladder(count + 1)
@@ -55,12 +53,10 @@ def stored(forms: Tiled, put: Callable[[Any], Array], size: int) -> DeviceForms:
     share = np.pad(forms.share, (0, size - len(forms.share)), constant_values=1.0)
     held = forms.coefficients
     made = {
-        "coefficients": Turnable(
-            Matrix.of(held, (rows, size), put), Matrix.of(held.T, (size, rows), put)
-        ),
-        "steep": Matrix.of(forms.steep, (rows, size), put),
+        "coefficients": Turnable(Matrix.of(held, (rows, size)), Matrix.of(held.T, (size, rows))),
+        "steep": Matrix.of(forms.steep, (rows, size)),
         "group": put(group.astype(np.int32)),
         "share": put(share),
     }
     own = {part.name: getattr(forms, part.name) for part in fields(forms)}
-    return DeviceForms(**(own | made), put=put)
+    return DeviceForms(**(own | made))

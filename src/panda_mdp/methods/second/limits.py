@@ -417,7 +417,7 @@ def engine_with(engine: Engine, tiles: bool = True) -> Engine:
     """The same machine where an objective is followed: one accelerator."""
     tuning = replace(engine.tiling, rescales=False)
     if isinstance(engine, JaxEngine):
-        return JaxEngine(engine.device, tuning)
+        return JaxEngine(tuning)
     # Losses outside of tables that are closed as a whole are worked out anew at every look.
     least = tuning.least_outputs if tiles else 1 << 62
     return CpuEngine(replace(tuning, least_outputs=least, host_outputs=least))
