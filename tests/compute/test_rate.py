@@ -172,9 +172,9 @@ def test_rows_that_are_equal_are_left_to_the_host():
 
 
 def test_a_closure_is_kept_for_the_next_audit():
-    domain, mesh = random_domain("haversine", 20)
-    assert closure_for(domain, mesh, 3) is closure_for(domain, mesh, 3)
-    assert closure_for(domain, mesh, 4) is not closure_for(domain, mesh, 3)
+    domain = random_domain("haversine", 20)
+    assert closure_for(domain, 3) is closure_for(domain, 3)
+    assert closure_for(domain, 4) is not closure_for(domain, 3)
 
 
 # Rows over a floor.

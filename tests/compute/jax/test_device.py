@@ -154,4 +154,4 @@ def test_every_record_has_its_place_in_a_tile(kind):
 def test_a_metric_without_device_distances_is_refused():
     strange = SimpleNamespace(kind="taxi")
     with pytest.raises(MethodError, match="no distances for 'taxi' domains; use backend 'cpu'"):
-        laid_out(strange, np.arange(3), np.asarray)
+        laid_out(strange, np.arange(3))

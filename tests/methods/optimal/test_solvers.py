@@ -269,7 +269,7 @@ def give(solver, u: np.ndarray) -> None:
     full = np.zeros((solver.room, *u.shape[1:]), np.float32)
     full[: len(u)] = u
     with precise():
-        sides = tuple(solver._on.sharded(full[:, side], 0.0) for side in range(2))
+        sides = tuple(jnp.asarray(full[:, side]) for side in range(2))
         solver._point = (*solver._point[:2], sides)
 
 
