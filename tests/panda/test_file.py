@@ -134,12 +134,10 @@ def test_a_run_saves_nothing_of_its_users(tmp_path: Path) -> None:
 
 def test_reports_from_one_selection_add_up() -> None:
     ball, coins = table("common"), table("candidates")
-    assert ball.cost(1) == ball.guarantee
-    assert ball.cost(3).epsilon == pytest.approx(1.0 + 2 * 0.6)
-    assert ball.cost(3).delta == 0
-    assert coins.cost(3) == pm.Guarantee(3.0, DELTA, "km")
-    with pytest.raises(MethodError):
-        ball.cost(0)
+    three = pm.compose(ball.guarantee, ball.further, ball.further)
+    assert three.epsilon == pytest.approx(1.0 + 2 * 0.6) and three.delta == 0
+    three = pm.compose(coins.guarantee, coins.further, coins.further)
+    assert three == pm.Guarantee(3.0, DELTA, "km")
 
 
 def test_a_study_is_not_saved() -> None:

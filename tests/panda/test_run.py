@@ -190,7 +190,7 @@ def test_loss_goes_through_the_surrogate(problem, sparse) -> None:
     expected = []
     for n, (record, chosen) in enumerate(zip(users, run.anchor_sets, strict=True)):
         at = surrogates(problem.domain, chosen, np.array([record]))[0]
-        expected.append(run.table.rows(run.anchors_of(n))[at] @ problem.loss[record])
+        expected.append(run.table.rows(run.anchor_sets[n])[at] @ problem.loss[record])
     assert run.loss == pytest.approx(np.mean(expected), rel=1e-12)
 
 
@@ -212,7 +212,7 @@ def test_a_set_that_is_empty_reports_without_the_record(problem) -> None:
     # What is best without a record.
     best = problem.outputs[int((problem.prior @ problem.loss).argmin())]
     assert reports == {int(best)}
-    assert run.table.rows(run.anchors_of(1)).shape == (0, problem.outputs_count)
+    assert run.table.rows(run.anchor_sets[1]).shape == (0, problem.outputs_count)
 
 
 def test_the_papers_margin_does_not_imply_the_standard_definition() -> None:
@@ -256,9 +256,9 @@ def test_options_are_checked(problem, sparse) -> None:
         pm.panda(problem, [], sparse)
     with pytest.raises(MethodError, match="selection is a str"):
         pm.panda(problem, [1], "ball")
-    run = pm.study_panda(problem, [1], sparse)
-    with pytest.raises(MethodError, match="no user 5"):
-        run.anchors_of(5)
+    run = pm.panda(problem, [1], pm.BallAnchors(1.5))
+    with pytest.raises(MethodError, match="users"):
+        run.sample(5)
 
 
 def test_stages_are_timed(problem, sparse) -> None:

@@ -18,7 +18,7 @@ from panda_mdp.errors import MethodError, PrivacyError, sealed
 from panda_mdp.loss import UnknownLoss
 from panda_mdp.panda.anpo import AnchorTable
 from panda_mdp.panda.selection import Account, Scheme
-from panda_mdp.privacy.guarantee import Guarantee, compose
+from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import SystemBits, quantise
 from panda_mdp.problem import Problem, describe_problem
 from panda_mdp.space.domain import check_record
@@ -107,12 +107,6 @@ class PandaTable:
     def further(self) -> Guarantee:
         """What each further report from the same anchors costs."""
         return self.scheme.further
-
-    def cost(self, reports: int) -> Guarantee:
-        """What one selection and so many reports from it cost together."""
-        if reports < 1:
-            raise MethodError(f"reports is {reports}; one selection serves at least one report")
-        return compose(self.guarantee, *([self.further] * (reports - 1)))
 
     @property
     def account(self) -> Account:

@@ -36,6 +36,7 @@ from panda_mdp.panda.selection import (
 from panda_mdp.privacy.guarantee import Guarantee
 from panda_mdp.privacy.quantise import SystemBits
 from panda_mdp.problem import Problem
+from panda_mdp.space.domain import check_indices
 
 R = TypeVar("R", bound="PandaRun")
 
@@ -141,14 +142,6 @@ class PandaRun(RebuiltOnCopy):
         """Time that all stages took."""
         return sum(seconds for _, seconds in self.stages)
 
-    def anchors_of(self, user: int) -> IntArray:
-        """What a user (by position) uploads."""
-        if not 0 <= user < self.users:
-            raise MethodError(
-                f"there is no user {user}; users are the positions 0..{self.users - 1}"
-            )
-        return self.anchor_sets[user]
-
     def _summary(self) -> str:
         return (
             f"{self.scheme.selection!r}: K={self.problem.size}, {self.users} users, "
@@ -188,14 +181,13 @@ class PandaResult(PandaRun):
         Drawn with the operating system's generator from the row of the user's surrogate. Every
         further report spends Phase II's part of the budget again.
         """
-        self.anchors_of(user)
+        (at,) = check_indices([user], self.users, "users", MethodError).tolist()
         if self.seeded:
             raise NotForReleaseError(
                 "the anchors were drawn with a seed; a report from them is not for release"
             )
-        mine = int(self._records[user])
-        bits = SystemBits()
-        column = self.scheme.report(self.releases[user], self.table, mine, bits)
+        mine = int(self._records[at])
+        column = self.scheme.report(self.releases[at], self.table, mine, SystemBits())
         return self.problem.reports.report(np.array([column]), single=True)
 
     @cached_property
