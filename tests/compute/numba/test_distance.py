@@ -10,7 +10,7 @@ from helpers import KINDS, exact_distance, random_domain
 from panda_mdp import Domain
 from panda_mdp.compute.numba import njit
 from panda_mdp.compute.numba.distance import fill
-from panda_mdp.space.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean, Metric
+from panda_mdp.space.metrics import EARTH_RADIUS_KM, SUM_TERMS, Euclidean
 from panda_mdp.space.tiles import EUCLIDEAN, HAVERSINE, LOCAL_HAVERSINE, MATRIX, coordinates
 
 
@@ -145,15 +145,3 @@ def test_fills_a_part_of_a_row(kind):
     fill(places, 4, 7, 12, out)
     np.testing.assert_array_equal(out[:5], whole[4, 7:12])
     assert out[5] == -1.0
-
-
-def test_unknown_metrics_are_refused():
-    class Taxicab(Metric):
-        kind = "taxicab"
-        size = 2
-        relative_error = 0.0
-        embedding = np.zeros((2, 1))
-        block = pairs = take = arrays = check = None
-
-    with pytest.raises(NotImplementedError, match="Taxicab"):
-        coordinates(Taxicab(), np.arange(2))
