@@ -33,7 +33,7 @@ from panda_mdp.base.arrays import FloatArray
 from panda_mdp.base.threads import current_clock, within
 from panda_mdp.errors import InfeasibleError, MethodError
 from panda_mdp.methods.certify import Budget, Report
-from panda_mdp.methods.optimal.optimal import Machine
+from panda_mdp.methods.optimal.optimal import FirstOrder, Machine
 from panda_mdp.methods.optimal.program import Program
 from panda_mdp.methods.second.limits import Limit
 from panda_mdp.methods.second.objectives import (
@@ -77,9 +77,9 @@ ERROR_AT_REST = 1e-8
 """Precision of the guesses behind the errors that are compared."""
 LEAST_SECONDS = 1e-3
 """Of a limit: what is left of it at least, for a table that takes no time."""
-FIRST_GAPS = (0.05, 0.01)
-"""Of the table that is begun with, which need not lose the least; where it loses too much the next
-one is nearer to that."""
+FIRST_GAP = 0.05
+NEARER_GAP = 0.01
+"""Of the table that is begun with, which need not lose the least; and where it loses too much."""
 WORK = (LEAST_LIMIT_WORK, 4 * LIMIT_WORK)
 """Iterations, of those of the table that is begun with."""
 EXACT_ENTRIES = 2_000
@@ -299,11 +299,16 @@ def least_factor(
     """`dominate` with measures of any kind; to `decide`, it ends as soon as it is known whether t
     is at most 1. Under the priors of `corners` loss and error are limited too."""
     most = min(float(other.loss) for other in references)
-    for gap in FIRST_GAPS:
-        begun = replace(budget, gap=gap)
-        first, before = first_table(problem, backend, begun, progress, not corners, EXACT_ENTRIES)
-        if first.loss < most:
-            break
+    begin, seconds = budget.clock(), budget.time_limit
+
+    def begun(gap: float, seconds: float | None) -> tuple[Mechanism, FirstOrder | None]:
+        asked = replace(budget, gap=gap, time_limit=seconds)
+        return first_table(problem, backend, asked, progress, not corners, EXACT_ENTRIES)
+
+    first, before = begun(FIRST_GAP, seconds)
+    left = None if seconds is None else seconds - 2 * (budget.clock() - begin)
+    if not first.loss < most and (left is None or left > LEAST_SECONDS):
+        first, before = begun(NEARER_GAP, left)
     if not first.loss < most:
         least = first.lower_bound or 0.0
         raise InfeasibleError(
