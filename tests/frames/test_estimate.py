@@ -285,3 +285,5 @@ def test_the_command_compares_trips_on_one_page(table: pm.Mechanism, tmp_path: P
     assert text.count("data:image/png") == 8 and 'alt="How far trips go' in text
     assert text.count("total variation, estimated") == 4 and "<th>from<th>to<th>before" in text
     assert [len(end["rows"]) for end in numbers["ends"]] == [25, 25]
+    result = CliRunner().invoke(app, ["quality", *files, "--reported", "a,b", "--reported", "b,a"])
+    assert result.exit_code == 2 and "as many places as --place" in result.output

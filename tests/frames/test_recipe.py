@@ -133,7 +133,7 @@ def test_a_recipe_makes_file_and_statement(mechanism, tmp_path) -> None:
     assert "medallion" not in made and made["colour"].tolist() == TRIPS["colour"].tolist()
     text = page.read_text()
     assert f"at most epsilon {6 * mechanism.epsilon:g} per km over the whole file" in text
-    assert "| fare_amount | 5 |" in text and "What is not covered" in text
+    assert "| fare_amount | rounded to 5 |" in text and "What is not covered" in text
     assert "guesses the right one" in text and "counts of the 8 reports" in text
     assert "HIDES NOTHING" not in text
 

@@ -163,26 +163,26 @@ def quality(
     """
     release = load(table)
     places = outlines.load()
-    true = [_columns(text) for text in compared.place or ["lat,lon"]]
+    texts = compared.place or ["lat,lon"]
+    true = [_columns(text) for text in texts]
     named: list[Any] = [_columns(text) for text in compared.reported or []] or [
         tuple(f"reported_{name}" for name in pair) if len(true) == 2 else None for pair in true
     ]
-    asked: list[Any] = [(true, named, outlines.by)]
-    if len(true) == 2:
-        ends = zip(true, named, strict=False)
-        asked = [(true, named, None), *(([a], [b], outlines.by) for a, b in ends)]
+    require(len(named) == len(true), "--reported names as many places as --place", "--reported")
+    ends = range(len(true))
+    asked = [[*ends], *([k] for k in ends if len(true) > 1)]
     page: list[Any] = [repr(release), *NOTES]
     results: list[Facts] = []
-    for number, (of, reported, by) in enumerate(asked):
+    for number, chosen in enumerate(asked):
         with working("comparing"):
             found = compare(
                 before,
                 after,
                 release,
                 places,
-                true=of,
-                reported=reported,
-                by=by,
+                true=[true[k] for k in chosen],
+                reported=[named[k] for k in chosen],
+                by=outlines.by if len(chosen) == 1 else None,
                 limit=compared.snap_limit,
             )
         rows = list(found.rows())
@@ -191,7 +191,7 @@ def quality(
         if compared.release and number == 0:
             drawn = found.private(compared.release, compared.rows_of_person)
             told += [f"{name}, to be handed on: {value:.4g}" for name, value in drawn.items()]
-        title = " to ".join(part if isinstance(part, str) else ", ".join(part) for part in of)
+        title = " to ".join(texts[k] for k in chosen)
         shown = _show(title, rows, told)
         page += [title, *told, *_pictures(found.found, release, places, found.before), shown]
         results.append({"measures": measures, "rows": rows})
@@ -212,7 +212,9 @@ def _show(title: str, rows: list[Any], notes: Iterable[str]) -> list[dict[str, s
         shown.add_row(*told[k].values())
     console = output_console()
     console.print(shown)
-    for note in (*([f"{LISTED} of {len(rows):,} rows."] if len(rows) > LISTED else []), *notes):
+    if len(rows) > LISTED:
+        console.print(f"{LISTED} of {len(rows):,} rows.")
+    for note in notes:
         console.print(note)
     return told
 

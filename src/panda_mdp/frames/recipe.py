@@ -46,7 +46,8 @@ def statement(
     columns = perturber.columns
     told = "\n".join(f"- {line}" for line in summary.lines())
     treated = {} if perturber.treatment is None else perturber.treatment.columns
-    ways = "\n".join(f"| {column} | {way} |" for column, way in treated.items())
+    done = {n: way if isinstance(way, str) else f"rounded to {way:g}" for n, way in treated.items()}
+    ways = "\n".join(f"| {column} | {way} |" for column, way in done.items())
     drawn = "\n".join(f"- {', '.join(pair)}" for pair in columns.drawn)
     whole = (
         f"A person spends at most epsilon {summary.spent_in_all:g} {per(unit)} over the whole file."
