@@ -340,35 +340,23 @@ def estimate_pairs(counts: Any, release: Release, zones: Zones | None = None) ->
     def sums(chosen: FloatArray) -> tuple[FloatArray, FloatArray]:
         weights = [np.asarray(sum(s * a @ chosen @ b.T for s, a, b in terms)) for terms in products]
         moments = [[np.einsum("nij,ij->n", w**k, told) for k in (1, 2)] for w in weights]
-        return _limits_of(
-            [np.einsum("nij,ij->n", w, seen / total) for w in weights], moments, total
-        )
+        means = [np.einsum("nij,ij->n", w, seen / total) for w in weights]
+        return limits(means, _chance(moments, total), total)
 
     means = [_moments_of(terms, seen / total)[0] for terms in products]
-    moments = [_moments_of(terms, told) for terms in products]
-    low, high = _limits_of(means, moments, total)
+    chance = _chance([_moments_of(terms, told) for terms in products], total)
+    low, high = limits(means, chance, total)
     # Some of many limits are wrong: none is to decide what the likeliest flow is.
-    share = np.clip(flows, *_limits_of(means, moments, total, SURE))
+    share = np.clip(flows, *limits(means, chance, total / SURE**2))
     return Trips(names, float(seen.sum()), raw, share, low, high, sums)
 
 
-def _limits_of(
-    means: Sequence[FloatArray],
-    moments: Sequence[Sequence[FloatArray]],
-    total: float,
-    wider: float = 1.0,
-) -> tuple[FloatArray, FloatArray]:
-    """Low and high from means over the reports of lower and of upper weights, and from both moments
-    over reports as the likeliest flows lead to them.
-
-    Chance is the latter's, whatever the share, and that of `UNSEEN` trips more.
-    """
-    deviations = []
-    for mean, squares in moments:
-        variance = wider**2 * (np.maximum(squares - mean**2, 0.0) + UNSEEN / total)
-        nothing = np.zeros_like(mean)
-        deviations.append(Moments(nothing, nothing, variance, variance))
-    return limits(means, deviations, total)
+def _chance(moments: Sequence[Sequence[FloatArray]], total: float) -> list[Moments]:
+    """Of reports as the likeliest flows lead to them, whatever the share, and of `UNSEEN` trips
+    more, from means and squares of lower and of upper weights."""
+    nothing = np.zeros(1)
+    variances = [np.maximum(squares - mean**2, 0.0) + UNSEEN / total for mean, squares in moments]
+    return [Moments(nothing, nothing, each, each) for each in variances]
 
 
 def _moments_of(
