@@ -21,7 +21,7 @@ the reports, so nothing is optimised on the data that it is then tested with.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -178,26 +178,26 @@ def bounding_weights(channel: FloatArray, zones: FloatArray, reports: float) -> 
     # An upper weight of a zone is a lower one of its negative.
     targets = np.concatenate([zones, -zones], axis=1)
     reach = channel / np.square(channel).sum(axis=1)[:, None]
-    kept = np.zeros((len(mean), targets.shape[1]))
-    least = np.full(targets.shape[1], np.inf)
-    slack = least.copy()
-    chance = least.copy()
 
-    def offer(weights: FloatArray) -> None:
-        bound = weights - _cover(channel, reach, channel @ weights - targets)
-        missing = targets.mean(axis=0) - mean @ bound
-        spread = np.sqrt(np.maximum((bound * (covariance @ bound)).sum(axis=0), 0.0))
-        better = missing + CHANCE * spread < least
-        for best, new in ((kept.T, bound.T), (slack, missing), (chance, spread)):
-            best[better] = new[better]
-        least[better] = (missing + CHANCE * spread)[better]
+    def covered(weights: FloatArray) -> FloatArray:
+        return weights - _cover(channel, reach, channel @ weights - targets)
 
-    for weights in _ridges(channel, targets, covariance):
-        offer(weights)
+    def judged(bound: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Slack, and a standard deviation of the mean."""
+        variance = (bound * (covariance @ bound)).sum(axis=0)
+        return targets.mean(axis=0) - mean @ bound, np.sqrt(np.maximum(variance, 0.0))
+
+    def better(kept: FloatArray, other: FloatArray) -> FloatArray:
+        least, cost = (slack + CHANCE * chance for slack, chance in map(judged, (kept, other)))
+        return np.where(cost < least, other, kept)
+
+    kept = reduce(better, map(covered, _ridges(channel, targets, covariance)))
+    slack, chance = judged(kept)
     # Where records can be told apart, what is there now has next to no slack.
     if (slack > NEGLIGIBLE * chance).any():
-        for penalty in PENALTIES:
-            offer(_programs(channel, targets, penalty * CHANCE / np.sqrt(max(reports, 1.0))))
+        costs = (penalty * CHANCE / np.sqrt(max(reports, 1.0)) for penalty in PENALTIES)
+        tried = (_programs(channel, targets, cost) for cost in costs)
+        kept = reduce(better, map(covered, tried), kept)
     count = zones.shape[1]
     return Bounds(kept[:, :count], -kept[:, count:])
 
