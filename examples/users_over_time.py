@@ -43,7 +43,7 @@ from panda_mdp.errors import MethodError
 from panda_mdp.panda.run import PandaResult, PandaRun
 from panda_mdp.panda.selection import check_users, mean_loss, source_of
 from panda_mdp.privacy.guarantee import Guarantee
-from panda_mdp.space.domain import Domain
+from panda_mdp.space.domain import Domain, check_indices
 
 R = TypeVar("R", bound=PandaRun)
 Screen = Callable[[Domain, tuple[IntArray, ...]], BoolArray]
@@ -73,13 +73,13 @@ def reoptimise(
     """
     scheme, bits, sets = run.scheme, source_of(seed), dict(enumerate(run.releases))
     for position, anchors in (upload or {}).items():
-        run.anchors_of(position)
+        check_indices([position], run.users, "users", MethodError)
         if not isinstance(scheme.selection, pm.BernoulliAnchors):
             raise MethodError("a ball is one of a public list; its table is public, and stays")
         sets[position] = scheme.law.check(anchors)
-    for departed in np.asarray(leave, dtype=np.int64).ravel():
-        run.anchors_of(int(departed))
-        sets.pop(int(departed), None)
+    gone = np.asarray(leave, dtype=np.int64).ravel()
+    for departed in check_indices(gone, run.users, "users", MethodError).tolist():
+        sets.pop(departed, None)
     fresh = np.asarray(join)
     fresh = check_users(fresh, run.problem.size) if fresh.size else np.empty(0, np.int64)
     staying = [*sets.values(), *(scheme.draw(int(record), bits) for record in fresh)]

@@ -75,3 +75,8 @@ def test_zones_of_another_table_are_refused() -> None:
     )
     with pytest.raises(DomainError, match="2 records and there are 3 zones"):
         draw_expected_loss(table(zones), zones=other)
+
+
+def test_a_map_across_the_date_line_is_as_wide_as_it_is():
+    domain = pm.Domain.from_points([0.0, 0.0, 0.1], [179.99, -179.99, 180.0])
+    assert np.ptp(Ground(domain, None).points[:, 0]) == pytest.approx(0.02 * 111.2, rel=0.01)

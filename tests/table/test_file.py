@@ -16,6 +16,7 @@ from helpers import KINDS, displacement_problem, random_domain
 from second_checker import checker
 
 import panda_mdp as pm
+from panda_mdp.base.atomic import write_whole
 from panda_mdp.errors import FileFormatError, NotForReleaseError, PrivacyError
 from panda_mdp.plot.html import map_data
 from panda_mdp.table import container
@@ -423,3 +424,8 @@ def test_every_printer_marks_what_a_file_says_of_itself(tmp_path):
     again = pm.load(table.save(tmp_path / "again.pmdp"))
     assert again.method == "proved best"
     assert "unverified" not in repr(made)
+
+
+def test_a_folder_is_no_name_for_a_file(tmp_path):
+    with pytest.raises(IsADirectoryError, match="give the name of a file"):
+        write_whole(tmp_path, b"")

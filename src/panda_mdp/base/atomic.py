@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -38,6 +39,10 @@ def _new_file(path: Path, mode: int, becomes: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A binary stream that becomes `path` when the block ends well; its folder is made."""
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(
+            errno.EISDIR, "this is a folder; give the name of a file", str(path)
+        )
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     # Not a private temporary file: the result gets the permissions that the user's mask gives.
     with _new_file(temporary, 0o666, path) as stream:

@@ -159,7 +159,7 @@ class Logs:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much is answered and kept.
+    """How much is answered.
 
     Options:
         token_rate NUMBER: Requests per second of one token.

@@ -304,6 +304,8 @@ def floored_rate(
     compiled: bool | None = None,
 ) -> Worst:
     """`host_rate` of rows over a floor in which every column is 0 for all records or for none."""
+    if not rows.stored:
+        return 0.0, 0, 1
     small = domain.tiles.count <= SMALL_TILES and rows.shape[0] * rows.shape[1] <= MOST_DENSE
     if compiled is None:
         compiled = not small and has_numba()
@@ -431,7 +433,7 @@ def largest_rate(
     radius = open_span / (best[0] * shrink) if best[0] > 0 else np.inf
     for pairs in cut.later_pairs(radius):
         best = scanned(pairs)
-    if lifts is None:
+    if lifts is None or lifts.max() < 0:
         return best
     nodes = (lifts, (cut.groups, cut.position, cut.tile))
     reach = float(lifts.max()) + LOG_ERROR

@@ -44,8 +44,8 @@ EPOCHS = ((1e9, 2.2e9), (1e12, 2.2e12))
 SAMPLE, FEW, MOST, ALIKE = 2000, 20, 0.9, 0.7
 """Rows that are looked at, and how few tell nothing; the share of them that must look alike, or be
 different for an id; a rank correlation with places or their lengths that gives them away."""
-STEPS = {"hour": "h", "day": "D", "week": "W", "month": "M"}
-WAYS = f"keep, drop, {', '.join(STEPS)} (of a time) or a number to round to"
+TIMES = {"hour": "h", "day": "D", "week": "W", "month": "M"}
+WAYS = f"keep, drop, {', '.join(TIMES)} (of a time) or a number to round to"
 Moments = npt.NDArray[np.datetime64]
 
 
@@ -95,7 +95,7 @@ def beginnings(series: Any, step: str) -> Moments | None:
             moments = (1e6 * found if found.dtype.kind == "f" else found).astype("datetime64[us]")
             break
     if moments is None or step != "week":
-        return None if moments is None else moments.astype(f"datetime64[{STEPS[step]}]")
+        return None if moments is None else moments.astype(f"datetime64[{TIMES[step]}]")
     days: Any = moments.astype("datetime64[D]")
     # 1970 began on a Thursday.
     return days - (days.astype(np.int64) + 3) % 7
@@ -174,7 +174,7 @@ class Treatment:
     def __post_init__(self) -> None:
         for name, way in self.columns.items():
             number = isinstance(way, int | float) and not isinstance(way, bool) and way > 0
-            if not number and way not in ("keep", "drop", *STEPS):
+            if not number and way not in ("keep", "drop", *TIMES):
                 raise InvalidInputError(f"column {name!r} is to be {way!r}; choose {WAYS}")
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 from panda_mdp.base.arrays import IntArray
 from panda_mdp.errors import BudgetError, InvalidInputError, SnapError
 from panda_mdp.frames.columns import (
-    STEPS,
+    TIMES,
     Treatment,
     beginnings,
     classify,
@@ -144,9 +144,9 @@ class Perturber:
         period = self.columns.period
         if outside not in (choices := get_args(Uncovered)):
             raise InvalidInputError(f"outside is {outside!r}; choose one of {', '.join(choices)}")
-        if columns.time is not None and period not in STEPS:
+        if columns.time is not None and period not in TIMES:
             raise InvalidInputError(
-                f"period is {period!r}; with time=... it is one of {', '.join(STEPS)}"
+                f"period is {period!r}; with time=... it is one of {', '.join(TIMES)}"
             )
         if columns.places and columns.record is not None:
             raise InvalidInputError("places=... and record=... exclude each other")
@@ -381,7 +381,7 @@ def _spark(perturber: Perturber, df: Any) -> Any:
             "Spark may run a task twice; give key=... (pm.DrawKey), so that it draws once"
         )
     if perturber.budget is not None:
-        period = None if columns.period in STEPS else columns.period
+        period = None if columns.period in TIMES else columns.period
         order = [columns.person, period, columns.time, *columns.true]
         df = df.repartition(columns.person)
         df = df.sortWithinPartitions(*[name for name in order if name is not None])

@@ -56,14 +56,22 @@ class Ground:
     def __init__(
         self, domain: Domain | None, city: City | None, zones: Places | None = None
     ) -> None:
-        places = places_of(domain, city)
-        self.km = Haversine(*places).project
-        """Places on the picture, km east and north of its middle."""
-        self.points = self.km(*places)
+        lat, lon = places_of(domain, city)
+        self._meridian = float(lon[0])
+        self._plane = Haversine(lat, self._east(lon))
+        self.points = self.km(lat, lon)
         self._city = city
         self.outlines: Shapes | None = None
         if zones is not None and zones.shapes is not None:
             self.outlines = outlines_of(zones, len(self.points), self.km)
+
+    def _east(self, lon: FloatArray) -> FloatArray:
+        """Degrees east of the first place, which may lie across the date line."""
+        return (lon - self._meridian + 180) % 360 - 180
+
+    def km(self, lat: FloatArray, lon: FloatArray) -> FloatArray:
+        """Places on the picture, km east and north of its middle."""
+        return self._plane.project(lat, self._east(lon))
 
     @property
     def extent(self) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.optimize import linprog
 
 import panda_mdp as pm
 from panda_mdp.base.floored import FlooredRows
+from panda_mdp.base.threads import within
 from panda_mdp.errors import InfeasibleError, MethodError, Stopped, TimeLimitError
 from panda_mdp.meaning.epsilon import least_epsilon
 from panda_mdp.methods.certify import Budget
@@ -390,3 +392,11 @@ def test_time_is_left_to_certify_what_was_reached():
     facts = ours.details["dominates"]
     assert facts["stopped"] is Stopped.TIME_LIMIT
     assert facts["factor"] < 0.95
+
+
+def test_what_a_table_took_elsewhere_takes_no_more_than_a_share_of_the_time():
+    problem, looks = grid(7, 2.0), itertools.count()
+    first = pm.optimal(problem, backend="cpu").with_facts(stages=(("repair", 1e4), ("audit", 1e3)))
+    with within(math.inf, lambda: next(looks) * 0.1):
+        second = pm.second_objective(first, "vulnerability", backend="cpu", time_limit=300.0)
+    assert second.details["second"]["iterations"] > 200

@@ -52,7 +52,8 @@ SPARE = 1.02
 DISTANCES = 3 * 8 * TILE**2
 """Bytes of the distances of a pair of tiles, and of what they come to while a table is closed."""
 HELD = 1 / 3
-"""Of a device's memory: what distances may take; of more pairs they are computed as needed."""
+"""Of what is free of a device's memory: what distances may take; of more pairs they are computed as
+needed."""
 MOST_HELD = 1 << 19
 """Pairs of which they are held where the memory is not known."""
 BETWEEN_ROUNDS = 40
@@ -110,7 +111,6 @@ class JaxClosure(Closure):
         self.cut = BlockCut(np.arange(outputs)[None], np.zeros(outputs), dense)
         self._shrink = 1 - (distance_error(domain.metric) + ARITHMETIC_ERROR)
         self._lists: list[tuple[float, Near]] = []
-        self._most_held = int(HELD * memory() / DISTANCES) or MOST_HELD
         self._pairs: Pairs | None = None
         self._weighted: tuple[FloatArray, Array] | None = None
         self._seen: tuple[BoolArray, BoolArray, tuple[Array, Array]] | None = None
@@ -154,7 +154,8 @@ class JaxClosure(Closure):
         """Pairs of tiles within `reach` of each other, at least.
 
         The shortest and the longest list are kept: a later call asks for the same, of lengths that
-        are compiled for. With their distances, and as one list where tables have many groups.
+        are compiled for. As one list where tables have many groups; with their distances there and
+        for kernels of our own.
         """
         many = self.cut.blocks.floors is not None
         place = next((k for k, (far, _) in enumerate(self._lists) if far >= reach), None)
@@ -173,7 +174,9 @@ class JaxClosure(Closure):
             place = len(self._lists)
             self._lists.append((SPARE * reach, near))
         reach, near = self._lists[place]
-        if near.table is None and len(near.first) <= self._most_held:
+        reads = many or self.kernels != "xla"
+        most = int(HELD * memory() / DISTANCES) or MOST_HELD
+        if reads and near.table is None and len(near.first) <= most:
             near = near._replace(table=blocks.distances(near, self._real))
             self._lists[place] = (reach, near)
         return near

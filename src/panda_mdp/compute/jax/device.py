@@ -99,8 +99,9 @@ def put(array: AnyArray) -> Array:
 
 
 def memory() -> int:
-    """Bytes that the device has; 0 where it does not say."""
-    return int((jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0))
+    """Bytes that are free on the device; 0 where it does not say."""
+    told = jax.devices()[0].memory_stats() or {}
+    return int(told.get("bytes_limit", 0)) - int(told.get("bytes_in_use", 0))
 
 
 def require_memory(needed: int, available: int | None = None) -> None:

@@ -253,7 +253,7 @@ class Columns:
         (J,)."""
         prices = self.prices
         count = len(self.worth) + 2 * len(self.prices)
-        barrier = self.tuning.barrier * max(self.value - self.proved.sum(), 1e-6) / count
+        barrier = float(self.tuning.barrier * max(self.value - self.proved.sum(), 1e-6) / count)
         rows = (self.tuning.kept + 1) * len(prices) + 1
         known = self.machine.put(self.known, rows)
         box = np.stack([self.least, self.most])

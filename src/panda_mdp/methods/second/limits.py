@@ -441,9 +441,10 @@ class Descent(LimitSolver):
         problem = self.problem
         first = self.limit.first
         limit = self.limit
-        # Before it was timed: about what it took of the first table.
+        # Before it was timed: what all attempts took of the first table, perhaps elsewhere.
         stages = dict(first.stages)
-        standing.certify_seconds = stages.get("repair", 0.0) + stages.get("audit", 0.0)
+        spent = stages.get("repair", 0.0) + stages.get("audit", 0.0)
+        standing.certify_seconds = min(spent, (standing.budget.time_limit or 0.0) / 3)
         graph = constraint_graph(problem.domain, problem.epsilon)
         self.solver: Any = self._given or self.engine.solver(problem, graph, first.matrix)
         if self.solver.tiling.one:

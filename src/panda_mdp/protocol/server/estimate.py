@@ -100,10 +100,11 @@ def gather(session: Session, deployment: DeploymentRow) -> Reported:
     user = func.count().over(partition_by=ReportRow.token)
     each = select(ReportRow.version, ReportRow.output, (1.0 / user).label("part")).where(mine)
     version, output, part = each.subquery().columns
-    query = select(version, output, func.sum(part)).group_by(version, output)
-    counts = [(*row,) for row in session.execute(query)]
-    whole = select(func.count(ReportRow.token.distinct()), func.count()).where(mine)
-    users, reports = session.execute(whole).one()
+    query = select(version, output, func.sum(part), func.count()).group_by(version, output)
+    # In one query, so that it is of one moment: whose reports are one together is a user.
+    found = session.execute(query).all()
+    counts = [(version, output, part) for version, output, part, _ in found]
+    users, reports = round(sum(part for _, _, part in counts)), sum(row[3] for row in found)
     files = {
         version: table_row(session, deployment.tables[version - 1]).file
         for version in {version for version, *_ in counts} or {deployment.version}

@@ -82,8 +82,8 @@ class ReportWriter:
         self._queue.put((report, quota, told))
         outcome = await wrap_future(told)
         if outcome == "failed":
-            remedy = "try again with the same id; it counts once"
-            raise unavailable("the report could not be stored", remedy)
+            remedy = "try again, a report with the same id: it counts once"
+            raise unavailable("what was sent could not be stored", remedy)
         return outcome
 
     def _run(self) -> None:
