@@ -6,7 +6,7 @@ from panda_mdp.city.places import load_places
 from panda_mdp.city.synthetic import synthetic_city
 from panda_mdp.city.traces import load_traces
 from panda_mdp.frames.drawing import FrameSummary
-from panda_mdp.frames.estimate import estimate
+from panda_mdp.frames.estimate import estimate, quality
 from panda_mdp.frames.key import DrawKey
 from panda_mdp.frames.perturb import Columns, perturb
 from panda_mdp.frames.text import sanitise
@@ -48,7 +48,7 @@ from panda_mdp.table.decode import Expected, inspect
 from panda_mdp.table.everywhere import EverywhereMechanism
 from panda_mdp.table.mechanism import Mechanism, NoGuarantee, Release
 from panda_mdp.table.thin import compact
-from panda_mdp.version import __version__
+from panda_mdp.version import __version__ as __version__
 
 __all__ = [
     "Audit",
@@ -72,7 +72,6 @@ __all__ = [
     "Problem",
     "Release",
     "SearchSpace",
-    "__version__",
     "attack",
     "audit",
     "audit_panda",
@@ -102,6 +101,7 @@ __all__ = [
     "permute_and_flip",
     "perturb",
     "planar_laplace",
+    "quality",
     "remap",
     "repair",
     "sanitise",
