@@ -15,7 +15,7 @@ import scipy.sparse
 from panda_mdp.base.arrays import FloatArray, IntArray
 from panda_mdp.base.text import Facts
 from panda_mdp.errors import InvalidInputError
-from panda_mdp.frames.columns import TIMES, Treatment, narwhals_of, need_columns, numbers
+from panda_mdp.frames.columns import Treatment, narwhals_of, need_columns, numbers
 from panda_mdp.frames.drawing import reported_columns
 from panda_mdp.frames.files import read_columns
 from panda_mdp.frames.perturb import Perturber
@@ -258,9 +258,7 @@ def _batches(
         drawn = every[every >= 0]
         yield Batch([drawn], np.zeros_like(drawn), ["all"], np.ones(len(drawn)), len(every))
         return
-    window, _, step = (by or "").rpartition("=")
-    if step not in TIMES:
-        window, step = by or "", ""
+    window, _, step = (by or "").partition("=")
     named = [*(name for pair in columns for name in _names(pair)), *([window] if window else [])]
     coarse = Treatment({window: step} if step else {})
     frames = iter([reports])
