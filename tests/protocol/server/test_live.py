@@ -96,9 +96,8 @@ def test_tokens_are_known_without_asking_until_one_is_revoked(store: Store) -> N
     with store:
         book = TokenBook(store)
         made = book.make("reporter", count=3)
-        tokens = [book.fetch(token.id) for token in made]
-        # Read once, when each is used first.
-        assert None not in tokens and [book.cached(token.id) for token in made] == tokens
+        # Before any of them is used: many that come at once would hold everybody up.
+        assert all(book.cached(token.id) is not None for token in made)
         later = TokenBook(store)
         assert later.cached(made[0].id) is None
         later.load()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from panda_mdp.base.text import Facts
+from panda_mdp.base.text import Facts, picked
 from panda_mdp.protocol.messages.service import TokenInfo, TokenMade
 from panda_mdp.protocol.messages.types import Role
 from panda_mdp.protocol.server.failures import Failure
@@ -111,14 +111,16 @@ class TokenBook(Remembered[Token | None]):
     ) -> list[TokenMade]:
         """New tokens, with their secrets, which are not kept. `by` is the operator's token, `code`
         an invitation that pays for them instead."""
+        counted = self._counted
         batch = secrets.token_hex(6) if code is None else code.split("_", 2)[1]
+        created = now()
         shared: Facts = {"role": role, "label": label, "expires": _after(expires_in_s)}
         made = []
         rows = []
         for _ in range(count):
             key, secret, digest = _new_secret()
             made.append(TokenMade(id=key, token=f"pmt_{key}_{secret}", **shared))
-            rows.append(TokenRow(id=key, digest=digest, batch=batch, **shared))
+            rows.append(TokenRow(id=key, digest=digest, created=created, batch=batch, **shared))
         with self._store.write() as session:
             if code is None:
                 target = made[0].id if count == 1 else f"{count} tokens"
@@ -126,6 +128,9 @@ class TokenBook(Remembered[Token | None]):
             else:
                 _take_place(session, code)
             session.add_all(rows)
+        # Ten thousand that are looked up one by one when they come hold everybody up.
+        tokens = ((row.id, Token(**picked(row, *Token._fields))) for row in rows)
+        self._keep(tokens, counted)
         return made
 
     def count(self, role: Role | None = None) -> int:
