@@ -32,7 +32,7 @@ ASIDE = ("compile", "start", "probe")
 
 
 def ours_gpu(problem: pm.Problem, gap: float, limit: float) -> Row:
-    """`optimal` on the accelerators that JAX sees."""
+    """`optimal` on the first accelerator that JAX sees."""
     return described(pm.optimal(problem, gap=gap, backend="jax", time_limit=limit))
 
 

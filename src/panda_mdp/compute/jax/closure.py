@@ -1,6 +1,6 @@
-"""Closure, audit and broken pairs on accelerators: all pairs of blocks within reach, in JAX.
+"""Closure, audit and broken pairs on an accelerator: all pairs of blocks within reach, in JAX.
 
-Tables stay on the devices, in the blocks of compute/jax/blocks.py; a dense one has one group of all
+Tables stay on the device, in the blocks of compute/jax/blocks.py; a dense one has one group of all
 outputs. A cut over a floor holds whole tiles: rows of theirs that nothing raises stay at the floor.
 The host lists the pairs of tiles that are near each other (space/tiles.py): pairs out of reach cost
 nothing, and no object grows with the square of the records.
@@ -77,8 +77,8 @@ class BlockCut:
 
 
 class JaxClosure(Closure):
-    """`Closure` on a device. Tables are (blocks, 64, width) arrays there, padded; sums
-    of rows are (T, 64)."""
+    """`Closure` on a device. Tables are (blocks, 64, width) arrays there, padded; sums of rows are
+    (T, 64)."""
 
     cut: Any
     # Forty rounds that are not counted follow each that is: the more records they go through, the
@@ -175,7 +175,8 @@ class JaxClosure(Closure):
             self._lists.append((SPARE * reach, near))
         reach, near = self._lists[place]
         reads = many or self.kernels != "xla"
-        most = int(HELD * memory() / DISTANCES) or MOST_HELD
+        has, used = memory()
+        most = int(HELD * (has - used) / DISTANCES) if has else MOST_HELD
         if reads and near.table is None and len(near.first) <= most:
             near = near._replace(table=blocks.distances(near, self._real))
             self._lists[place] = (reach, near)
@@ -199,13 +200,13 @@ class JaxClosure(Closure):
     # Tables in and out.
 
     def start(self, matrix: FloatArray, floor: float | FloatArray = FLOOR) -> Any:
-        """The table on the devices; `matrix` may lie there already, along the order in space."""
+        """The table on the device; `matrix` may lie there already, along the order in space."""
         with precise():
             row = put(floor_row(floor, self.outputs))
             return blocks.start(*self._rows(matrix), self.cut.blocks, row)
 
     def _rows(self, matrix: Any) -> tuple[Array, Array]:
-        """A table on the devices and where it has the rows of the tiles."""
+        """A table on the device and where it has the rows of the tiles."""
         if isinstance(matrix, np.ndarray):
             return put(matrix), self.records
         return matrix, self._positions

@@ -1,4 +1,4 @@
-"""Arrays on accelerators (JAX): devices, padding, tiles, distances and losses d(x, y)^power.
+"""Arrays on an accelerator (JAX): padding, tiles, distances and losses d(x, y)^power.
 
 Shapes are padded to a ladder of sizes, so that similar problems share one compilation. Everything
 runs under 64-bit types (`precise`): iterates say float32 themselves.
@@ -98,17 +98,17 @@ def put(array: AnyArray) -> Array:
     return jax.device_put(array, jax.devices()[0])
 
 
-def memory() -> int:
-    """Bytes that are free on the device; 0 where it does not say."""
+def memory() -> tuple[int, int]:
+    """Bytes that the device has, and that are in use; 0 where it does not say."""
     told = jax.devices()[0].memory_stats() or {}
-    return int(told.get("bytes_limit", 0)) - int(told.get("bytes_in_use", 0))
+    return int(told.get("bytes_limit", 0)), int(told.get("bytes_in_use", 0))
 
 
 def require_memory(needed: int, available: int | None = None) -> None:
     """Refuse a job that does not fit, with the size that it needs. `available` is the memory of the
     device in bytes, asked of it where None."""
     if available is None:
-        available = memory()
+        available, _ = memory()
     if available and needed > available:
         raise MethodError(
             f"the problem needs {needed / 2**30:.1f} GiB, and the device has "
